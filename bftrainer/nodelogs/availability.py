@@ -1,4 +1,7 @@
-"""Availability traces: nodes that come and go, counts over time, terminations; read, written, made into node logs."""
+"""Availability traces: nodes that come and go, counts over time, terminations; read, written, made into node logs.
+
+Any trace, node log or task set is converted to other forms here.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,25 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import LogError, at_place, legible
-from bftrainer.files.opening import Form, form_of, one_line
+from bftrainer.errors import InputError, LogError, OutputError, at_place, legible, unused_options
+from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
 from bftrainer.files.text_files import count_cell, csv_rows, first_row, table_rows, write_csv
 from bftrainer.files.writing import replacing
+from bftrainer.legacy import read_pickled_frame
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.nodelogs.hostlist import MOST_NODES
-from bftrainer.nodelogs.node_log_files import COLUMNS, Warn, instant_cell, read_node_log
+from bftrainer.nodelogs.node_log_files import COLUMNS, Warn, instant_cell, read_node_log, write_node_log
 from bftrainer.nodelogs.node_spans import stretches
+from bftrainer.tasksets.task_files import read_task_set, write_task_set
 
 TraceKind = Literal["nodes", "spot", "counts", "terminations"]
+TraceForm = Literal["spot", "counts", "terminations"]
+TRACES: dict[TraceForm, str] = {
+    "spot": "spot event trace",
+    "counts": "count trace",
+    "terminations": "termination trace",
+}
+"""Forms of trace in which a node log can be written, and their names in messages."""
 FORM = "availability"
 """Key of a node log's provenance: the kind of trace that the log was made from."""
 NO_TIME = "of_no_time"
@@ -74,11 +86,6 @@ class CountTrace:
         rise = np.diff(self.count)
         return ChangeTrace(self.time_ns[:-1][rise > 0], rise[rise > 0])
 
-    def falls(self) -> ChangeTrace:
-        """For each pair of consecutive rows whose count falls: the later row's time, and the fall."""
-        fall = -np.diff(self.count)
-        return ChangeTrace(self.time_ns[1:][fall > 0], fall[fall > 0])
-
     def log(self) -> NodeLog:
         """Turn the counts into a log of nodes `n0001`, `n0002`, ...: last in, first out; rows without change stay."""
         last = np.append(self.time_ns[1:] != self.time_ns[:-1], True)
@@ -101,7 +108,7 @@ class CountTrace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AvailabilityTrace:
-    """An availability trace of any kind; of terminations alone there is neither a log nor a count of nodes."""
+    """An availability trace of any kind; terminations alone have neither a log nor counts."""
 
     kind: TraceKind
     terminations: ChangeTrace
@@ -109,30 +116,29 @@ class AvailabilityTrace:
     counts: CountTrace | None = None
 
     @classmethod
-    def from_log(cls, log: NodeLog) -> AvailabilityTrace:
-        """Make a trace of a node log, or of a spot or count trace that was read as one."""
+    def from_log(cls, log: NodeLog, terminations: ChangeTrace | None = None) -> AvailabilityTrace:
+        """Make a trace of a node log, or of a spot or count trace that was read as one.
+
+        `terminations` are those that were recorded with it; by default each node that leaves.
+        """
         form = log.provenance.get(FORM)
         kind: TraceKind = form if form in ("spot", "counts") else "nodes"
-        return cls(kind, ChangeTrace.from_log(log, joins=False), log, CountTrace.from_log(log))
-
-    @classmethod
-    def from_counts(cls, counts: CountTrace, terminations: ChangeTrace | None = None) -> AvailabilityTrace:
-        """Make a trace of counts; terminations are those recorded with it, else the falls of the count."""
-        return cls("counts", counts.falls() if terminations is None else terminations, counts.log(), counts)
+        ends = ChangeTrace.from_log(log, joins=False) if terminations is None else terminations
+        return cls(kind, ends, log, CountTrace.from_log(log))
 
     @property
     def event_ns(self) -> NDArray[np.int64]:
         """Times of the rows: instants of a node log, each node that is added or removed in a spot trace."""
-        if self.log is not None and self.kind == "spot":
-            return self.log.time_ns
-        return (self.terminations if self.counts is None else self.counts).time_ns
+        if self.log is None:
+            return self.terminations.time_ns
+        return self.log.time_ns if self.kind == "spot" else self.log.row_times_ns()
 
     @property
     def window_ns(self) -> tuple[int, int]:
         """First and last instant of the observation."""
         if self.log is not None:
             return self.log.start_ns, self.log.end_ns
-        times = self.event_ns
+        times = self.terminations.time_ns
         return (int(times[0]), int(times[-1])) if times.size else (0, 0)
 
 
@@ -255,7 +261,8 @@ def read_spot_trace(*paths: Path, start_ns: int = 0) -> NodeLog:
 def _read_spot_rows(paths: Sequence[Path], start_ns: int) -> Iterator[tuple[int, str, bool]]:
     """Time and node of each row of a spot event trace, and whether the node is live from then on."""
     live, before = set[str](), 0
-    for where, cells in itertools.chain.from_iterable(csv_rows(path, LogError) for path in paths):
+    for row in itertools.chain.from_iterable(csv_rows(path, LogError) for path in paths):
+        where, cells = row.place, row.fields
         if len(cells) != 3:
             raise LogError(f"{where}: Expected milliseconds, add or remove, and a node, got {len(cells)} values.")
         moment = count_cell(where, "milliseconds", cells[0], LogError, range(_LAST_MS - start_ns // _NS_PER_MS + 1))
@@ -294,8 +301,13 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     path = Path(path)
     columns = first_row(path) if form_of(path, LogError) is Form.CSV else COLUMNS
     if set(COUNT_COLUMNS) <= set(columns):
-        counts = read_count_trace(path)
-        return AvailabilityTrace.from_counts(counts, terminations and _read_terminations(counts, terminations, warn))
+        log = read_count_trace(path).log()
+        recorded = None if terminations is None else _read_changes(terminations)
+        times = np.empty(0) if recorded is None else recorded.time_ns
+        if outside := int(((times < log.start_ns) | (times > log.end_ns)).sum()):
+            note = f"{terminations}: {outside} of {times.size} terminations lie outside of the counts' window"
+            warn(legible(f"{note} {iso(log.start_ns)} to {iso(log.end_ns)}; they are counted as if they were in it."))
+        return AvailabilityTrace.from_log(log, recorded)
     if terminations is not None:
         raise LogError(f"{path}: Expected a count trace beside terminations, got another kind of trace.")
     if set(COLUMNS).intersection(columns):
@@ -315,16 +327,6 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     for note in log.notes:
         warn(note)
     return AvailabilityTrace.from_log(log)
-
-
-def _read_terminations(counts: CountTrace, path: Path, warn: Warn) -> ChangeTrace:
-    """Read terminations that were recorded with counts; those outside the counts' window count too."""
-    preempted = _read_changes(path)
-    start_ns, end_ns = counts.time_ns[[0, -1]]
-    if outside := int(((preempted.time_ns < start_ns) | (preempted.time_ns > end_ns)).sum()):
-        note = f"{path}: {outside} of {preempted.time_ns.size} terminations lie outside of the counts' window"
-        warn(legible(f"{note} {iso(start_ns)} to {iso(end_ns)}; they are counted as if they were in it."))
-    return preempted
 
 
 def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog:
@@ -361,3 +363,85 @@ def write_measured(trace: AvailabilityTrace, additions: Path | None, termination
     if terminations is not None:
         write_changes(terminations, trace.terminations, CHANGE_COLUMNS["terminations"][1])
     return "unknown" if trace.counts is None else f"{trace.counts.count[0]:,}"
+
+
+# --- Conversion -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What was written, in one line, and warnings: assumptions made and facts lost, a line each."""
+
+    summary: str
+    warnings: tuple[str, ...]
+
+
+def convert(
+    source: str | Path,
+    target: str | Path,
+    scaling_path: str | Path | None = None,
+    scaling: str | None = None,
+    to: TraceForm | None = None,
+) -> Conversion:
+    """Read a node log, a trace of nodes or a task set, and write it in the form that the target's name ends in.
+
+    Of a legacy task set the source is its file of bounds, and the target's name has `Jbnd` in it; for `scaling` see
+    `read_task_set`. With `to` a node log is written as such a trace, in CSV. What cannot be read or written so is an
+    `InputError`.
+    """
+    source, target = Path(source), Path(target)
+    if is_task_set(source):
+        if to is not None:
+            raise InputError(f"{source}: Expected a node log to write as a {TRACES[to]}, got a task set.")
+        task_set = read_task_set(source, scaling_path, scaling)
+        lost = write_task_set(target, task_set.tasks)
+        return Conversion(f"task set of {len(task_set.tasks):,} tasks", (*task_set.warnings, *map(legible, lost)))
+    options = {"--scalability": scaling_path, "--scaling": scaling}
+    if vain := [option for option, value in options.items() if value is not None]:
+        raise unused_options(dict.fromkeys(vain, "a node log has no scaling"))
+    notes: list[str] = []
+    log = read_availability(source, notes.append).log
+    if log is None:
+        raise LogError(f"{source}: Terminations alone do not say which nodes stay.")
+    if to is None:
+        write_node_log(target, log)
+    else:
+        notes += [f"{target}: this form {loss}." for loss in _write_trace(target, log, to)]
+    kind = "node log" if to is None else TRACES[to]
+    return Conversion(f"{kind} of {len(log.nodes):,} nodes", tuple(map(legible, notes)))
+
+
+def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> list[str]:
+    """Write a log as a trace; returns what the form does to facts that it cannot hold."""
+    if suffix_form(path) is not Form.CSV:
+        raise OutputError(f"{path}: Expected a name ending in .csv or .csv.gz for a {TRACES[to]}.")
+    if to == "counts":
+        write_changes(path, CountTrace.from_log(log), COUNT_COLUMNS)
+        return ["cannot hold which nodes they are: read again, the last in is the first out"]
+    if to == "terminations":
+        write_changes(path, ChangeTrace.from_log(log, joins=False), CHANGE_COLUMNS["terminations"][0])
+        return ["cannot hold nodes that come or stay"]
+    if not log.time_ns.size:
+        raise LogError(f"A {TRACES[to]} needs nodes that come or go; there are none.")
+    write_spot_trace(path, log)
+    after_s = (log.end_ns - log.time_ns[-1]) / NS_PER_S
+    absent = len(log.nodes) - np.unique(log.node).size
+    losses = {
+        f"cannot hold when it begins ({iso(log.start_ns)}): times count from there": log.start_ns,
+        f"ends with the last change: {after_s:,.0f} s after it are left out": after_s > 0,
+        f"cannot hold {absent} nodes that are never there: left out": absent,
+    }
+    return [loss for loss, is_lost in losses.items() if is_lost]
+
+
+def is_task_set(path: Path) -> bool:
+    """Whether a file is a task set: TOML, or a pickle with its columns; all others are node logs or traces of nodes."""
+    form = form_of(path)
+    if form in (Form.CSV, Form.PARQUET, Form.TOML):
+        return form is Form.TOML
+    with open_pickle(path) as stream:
+        columns = set(read_pickled_frame(stream, str(path)).columns)
+    if {"Ns", "Ps"} <= columns:
+        expected = "a node log or task bounds, got scalability: name its bounds (Jbnd) instead"
+        raise InputError(f"{path}: Expected {expected}.")
+    return bool({"Jmin", "Jmax", "Pmax"} & columns)

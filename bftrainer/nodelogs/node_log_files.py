@@ -6,9 +6,10 @@ import itertools
 import json
 import re
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import InputError, LogError, OutputError, SettingsError, at_place, legible
 from bftrainer.files.opening import LOG_BYTES, Form, form_of, one_line, open_pickle, suffix_form
-from bftrainer.files.text_files import csv_rows, json_file, parse_text, write_csv
+from bftrainer.files.text_files import LogRow, csv_rows, json_file, parse_text, write_csv
 from bftrainer.files.writing import replacing, replacing_together
 from bftrainer.legacy import Frame, read_pickled_frame, shorten
 from bftrainer.model import NodeLog, instant_ns, iso
@@ -35,7 +36,7 @@ Warn = Callable[[str], None]
 _METADATA = "metadata in JSON"
 _METADATA_KEYS = ("schema", "nodes", "window", "provenance", "unchanged_rows")
 _PREFIX = "bftrainer."
-_EXPECTED = {"time": "time to be a timestamp", "node": "node to be text", "idle": "idle to be a boolean"}
+_NUMBERS = (bool, int, float, np.number, np.bool_)
 _STATES = {"0": False, "1": True, "false": False, "true": True}
 
 
@@ -201,25 +202,25 @@ def _read_csv(path: Path, warn: Warn) -> NodeLog:
     labels: dict[str, int] = {}
     times, nodes, states = array("q"), array("i"), array("b")
     rows = csv_rows(path, LogError, LOG_BYTES)
-    where, header = next(rows, (f"{path}:1", []))
-    _check_column_names(where, header)
-    place = [header.index(name) for name in COLUMNS]
-    for where, cells in rows:
-        if len(cells) != len(COLUMNS):
-            raise LogError(f"{where}: Expected {len(COLUMNS)} values, got {len(cells)}.")
-        time, label, state = cells[place[0]], cells[place[1]], cells[place[2]].lower()
+    header = next(rows, LogRow(path, 1, []))
+    _check_column_names(header.place, header.fields)
+    cells_of = itemgetter(*map(header.fields.index, COLUMNS))
+    for row in rows:
+        if len(row.fields) != len(COLUMNS):
+            raise LogError(f"{row.place}: Expected {len(COLUMNS)} values, got {len(row.fields)}.")
+        time, label, state = cells_of(row.fields)
         if time not in instants:
-            instants[time] = instant_cell(where, "time", time)
+            instants[time] = instant_cell(row.place, "time", time)
         if not label:
-            raise LogError(f"{where}: Expected the name of a node, got nothing.")
-        if state not in _STATES:
-            raise LogError(f"{where}: Expected idle to be 0 or 1, got {state!r}.")
+            raise LogError(f"{row.place}: Expected the name of a node, got nothing.")
+        if (is_idle := _STATES.get(state.lower())) is None:
+            raise LogError(f"{row.place}: Expected idle to be 0 or 1, got {state!r}.")
         times.append(instants[time])
         nodes.append(labels.setdefault(label, len(labels)))
-        states.append(_STATES[state])
+        states.append(is_idle)
 
     def locate(row: int) -> str:
-        return next(itertools.islice(csv_rows(path, LogError, LOG_BYTES), row + 1, None))[0]
+        return next(itertools.islice(csv_rows(path, LogError, LOG_BYTES), row + 1, None)).place
 
     beside = metadata_path(path)
     meta = json_file(beside, LogError, _METADATA) if beside.is_file() else None
@@ -264,41 +265,37 @@ def _read_parquet(path: Path, warn: Warn) -> NodeLog:
     def locate(row: int) -> str:
         return f"{path}, row {row + 1}"
 
-    def read(column: str) -> pa.ChunkedArray:
+    def is_text(kind: pa.DataType) -> bool:
+        return str(kind.value_type if pa.types.is_dictionary(kind) else kind) in TEXT
+
+    def read(column: str, what: str, fits: Callable[[Any], bool]) -> pa.ChunkedArray:
+        if not fits(kind := file.schema_arrow.field(column).type):
+            raise LogError(f"{path}: Expected {column} to be {what}, got {one_line(kind)}.")
         values = file.read([column])[column]
         values.validate(full=True)  # for example text that is not UTF-8
         if values.null_count:
-            raise LogError(
-                f"{locate(values.is_null().index(True).as_py())}: Expected {_EXPECTED[column]}, got nothing."
-            )
+            place = locate(values.is_null().index(True).as_py())
+            raise LogError(f"{place}: Expected {column} to be {what}, got nothing.")
         return values
 
     with parquet_file(path, LogError, ["node"]) as file:
-        schema = file.schema_arrow
-        _check_column_names(str(path), schema.names)
-        time, node, idle = (schema.field(name).type for name in COLUMNS)
-        is_text = str(node.value_type if pa.types.is_dictionary(node) else node) in TEXT
-        for column, fits in zip(
-            COLUMNS, (pa.types.is_timestamp(time), is_text, pa.types.is_boolean(idle)), strict=True
-        ):
-            if not fits:
-                raise LogError(f"{path}: Expected {_EXPECTED[column]}, got {one_line(schema.field(column).type)}.")
+        _check_column_names(str(path), file.schema_arrow.names)
         meta = {
             key.decode(errors="backslashreplace").removeprefix(_PREFIX): parse_text(path, text, LogError, _METADATA)
-            for key, text in (schema.metadata or {}).items()
+            for key, text in (file.schema_arrow.metadata or {}).items()
             if key.startswith(_PREFIX.encode())
         }
-        instants = read("time")
+        instants = read("time", "a timestamp", pa.types.is_timestamp)
         try:
             times = to_numpy(instants.cast(pa.timestamp("ns", "UTC")).cast(pa.int64()))
         except pa.ArrowInvalid:
             raise LogError(f"{path}: Expected each time between the years 1678 and 2262, got one beyond.") from None
         labels: dict[str, int] = {}
         numbers = [np.empty(0, dtype=np.int32)]
-        for chunk in read("node").chunks:
+        for chunk in read("node", "text", is_text).chunks:
             places = [labels.setdefault(label, len(labels)) for label in chunk.dictionary.to_pylist()]
             numbers.append(np.array(places, dtype=np.int32)[to_numpy(chunk.indices)])
-        columns = times, np.concatenate(numbers), to_numpy(read("idle"))
+        columns = times, np.concatenate(numbers), to_numpy(read("idle", "a boolean", pa.types.is_boolean))
     return _make_log(_Transitions(*columns, tuple(labels), meta or None, path, path, locate), warn)
 
 
@@ -310,9 +307,20 @@ def _read_pickled(path: Path, _: Warn) -> NodeLog:
     with open_pickle(path, LogError) as stream:
         frame = read_pickled_frame(stream, str(path), LogError, "node names")
     with at_place(path, LogError):
-        times = _index_times(frame)
-        changes = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *_state_changes(frame)]))
-        row, node = np.divmod(changes >> 1, len(frame.columns))
+        times, blocks = _index_times(frame), [np.empty(0, dtype=np.int64)]
+        for node, cells in enumerate(frame.values):
+            states = cells
+            if cells.dtype.kind not in "biuf":  # dates compare as numbers do
+                states = np.array([float(cell) if isinstance(cell, _NUMBERS) else np.nan for cell in cells])
+            idle = states == 1
+            for at in np.flatnonzero(~idle & (states != 0))[:1]:
+                place = f"row {at + 1}, {iso(times[at])}, node {one_line(frame.columns[node])}"
+                raise LogError(f"Expected node states to be 0 or 1, got {shorten(cells[at])} ({place}).")
+            # Where a cell differs from the one above: twice its number, row by row, and its state.
+            rows = np.flatnonzero(np.append(idle[0], idle[1:] != idle[:-1]))
+            blocks.append(2 * (rows * len(frame.columns) + node) + idle[rows])
+        changes = np.sort(np.concatenate(blocks))
+        row, nodes = np.divmod(changes >> 1, len(frame.columns))
         unchanged = np.ones(times.size, dtype=np.bool_)
         unchanged[row] = False
         unchanged[[0, -1]] = False  # the window's ends are rows anyway
@@ -321,7 +329,7 @@ def _read_pickled(path: Path, _: Warn) -> NodeLog:
             start_ns=int(times[0]),
             end_ns=int(times[-1]),
             time_ns=times[row],
-            node=node.astype(np.int32),
+            node=nodes.astype(np.int32),
             idle=(changes & 1).astype(np.bool_),
             provenance={"source": path.name, "rows": int(times.size)},
             unchanged_ns=times[unchanged],
@@ -359,22 +367,6 @@ def _index_times(frame: Frame) -> NDArray[np.int64]:
         got = f"{iso(times[row])} after {iso(times[row - 1])} (row {row + 1})"
         raise LogError(f"Expected unique times that ascend, got {got}.")
     return times
-
-
-def _state_changes(frame: Frame) -> Iterator[NDArray[np.int64]]:
-    """Cells that differ from the one above, node by node: twice their number, row by row, and their state."""
-    numeric = (bool, int, float, np.number, np.bool_)
-    for node, cells in enumerate(frame.values):
-        states = cells
-        if cells.dtype.kind not in "biuf":  # dates compare as numbers do
-            states = np.array([float(cell) if isinstance(cell, numeric) else np.nan for cell in cells])
-        idle = states == 1
-        for row in np.flatnonzero(~idle & (states != 0))[:1]:
-            time = iso(np.datetime64(frame.index[row], "ns").astype(np.int64))
-            where = f"row {row + 1}, {time}, node {one_line(frame.columns[node])}"
-            raise LogError(f"Expected node states to be 0 or 1, got {shorten(cells[row])} ({where}).")
-        rows = np.flatnonzero(np.append(idle[0], idle[1:] != idle[:-1]))
-        yield 2 * (rows * len(frame.columns) + node) + idle[rows]
 
 
 _READERS = {Form.PARQUET: _read_parquet, Form.CSV: _read_csv, Form.PICKLE: _read_pickled, Form.TAR: _read_pickled}

@@ -9,7 +9,8 @@ from hypothesis import given
 
 from bftrainer.errors import InvalidTaskError, OutputError, SettingsError
 from bftrainer.model import ScalingCurve, TaskSpec
-from bftrainer.tasksets import parse_scaling_model, read_task_set, write_task_set
+from bftrainer.tasksets import read_task_set, write_task_set
+from bftrainer.tasksets.task_files import parse_scaling_model
 from tests.strategies import EPOCH_NS, task_sets
 from tests.worlds import saving_fields
 
