@@ -163,7 +163,7 @@ def test_what_cannot_be_fitted(tmp_path):
             generate_trace(1.0, model=model, like=path)
     busy = CountTrace(np.arange(7) * 20 * 10**9, np.array([9, 8, 9, 10, 11, 12, 11]))
     with pytest.raises(SettingsError, match=r"at most one event a minute.*addition_chance 2; try --model superc"):
-        MinuteModel.fit(AvailabilityTrace.from_counts(busy))
+        MinuteModel.fit(AvailabilityTrace.from_log(busy.log()))
 
 
 # --- the model of a supercomputer -------------------------------------------------------------------------------------
