@@ -137,12 +137,12 @@ def _parse_list(path: Path, text: str) -> Iterator[dict[str, str]]:
     begin = next((number for number, word in enumerate(firsts, start=1) if word in _NODE_HEADINGS), 0)
     columns = _FIELDS.split(lines[begin - 1].lower()) if begin else []
     for number, line in enumerate(lines[begin:], start=begin + 1):
-        fields = [] if line.startswith("#") else list(filter(None, _FIELDS.split(line)))
-        if not fields:
+        if not line or line.startswith("#"):
             continue
-        nodes, partition, state = fields[0], "", ""
+        fields = [word for word in _FIELDS.split(line) if word]
+        nodes, partition, state = "".join(fields[:1]), "", ""
         with at_place(f"{path}:{number}", LogError):
-            if len(columns) > 1:
+            if len(columns) > 1 and fields:
                 cells = dict(zip(columns, fields, strict=False))
                 partition, state = cells.get("partition", ""), cells.get("state", "")
             elif len(fields) == 1:
