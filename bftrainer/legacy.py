@@ -53,7 +53,7 @@ def read_pickled_frame(
             kind = content.name if isinstance(content, _Note) else type(content).__name__
             raise error(f"{expected}, got a pickled {kind}.")
         frame = _make_frame(content.state["_mgr"])
-        return replace(frame, columns=label_texts(frame.columns, f"{name}: ", columns, error))
+        return replace(frame, columns=tuple(label_texts(frame.columns, f"{name}: ", columns, error)))
     except EOFError:
         raise error(f"{expected}, got a file that ends early.") from None
     except (OSError, ImportError, InputError):
@@ -62,7 +62,7 @@ def read_pickled_frame(
         raise error(f"{expected}, got something else ({one_line(cause)}).") from None
 
 
-def label_texts(labels: Iterable[Any], where: str, what: str, error: type[InputError]) -> tuple[str, ...]:
+def label_texts(labels: Iterable[Any], where: str, what: str, error: type[InputError]) -> list[str]:
     """Labels as text, whole numbers among them; anything else, which may print without end, is refused as `error`."""
     texts = []
     for label in labels:
@@ -70,7 +70,7 @@ def label_texts(labels: Iterable[Any], where: str, what: str, error: type[InputE
         if not (is_whole or isinstance(label, str)):
             raise error(f"{where}Expected {what} to be text, got {shorten(label)}.")
         texts.append(str(label))
-    return tuple(texts)
+    return texts
 
 
 def shorten(value: Any) -> str:
@@ -291,8 +291,10 @@ def _make_cell(cell: Any, lists: dict[int, Any]) -> Any:
 
 def _make_item(item: Any) -> Any:
     value = _evaluate(item) if isinstance(item, _Note) else item
-    if isinstance(value, np.ndarray) and value.dtype.kind == "O":
-        raise ValueError("arrays of objects in each other")  # which take forever to print
+    if isinstance(value, list | tuple | dict) or (isinstance(value, np.ndarray) and value.dtype.kind == "O"):
+        raise ValueError("lists or arrays of objects in each other")  # which take forever to print
+    if isinstance(value, int) and abs(value) >= _MOST:
+        raise ValueError(shorten(value))
     return value
 
 

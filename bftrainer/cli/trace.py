@@ -22,7 +22,7 @@ from bftrainer.files.writing import replacing
 
 if TYPE_CHECKING:
     from bftrainer.model import NodeLog
-    from bftrainer.nodelogs.convert import TraceForm
+    from bftrainer.nodelogs.availability import TraceForm
 
 
 @click.group(cls=CommandGroup, epilog="Example: bftrainer trace stats idle.csv")
@@ -136,7 +136,7 @@ def convert(
     .parquet, .csv, .csv.gz or .pkl for node logs, .toml or .pkl (with Jbnd in its name; scalability goes to the
     sibling with JNPs) for task sets.
     """
-    from bftrainer.nodelogs.convert import convert as convert_file
+    from bftrainer.nodelogs.availability import convert as convert_file
     from bftrainer.nodelogs.node_log_files import node_log_files
     from bftrainer.tasksets.task_files import scalability_path
 

@@ -63,15 +63,6 @@ def to_numpy(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     return np.from_dlpack(array)
 
 
-def _check_size(path: Path, metadata: pq.FileMetaData) -> None:
-    """Refuse what unpacks to too much: rows count as numbers, as repeated values take next to nothing in the file."""
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    if (rows := sum(group.num_rows for group in groups)) != metadata.num_rows:
-        raise OSError(f"its footer counts {metadata.num_rows:,} rows, its parts {rows:,}")
-    unpacked = sum(group.total_byte_size for group in groups)
-    check_bytes(path, max(unpacked, 8 * metadata.num_rows), most_bytes())
-
-
 @contextmanager
 def open_native(path: Path) -> Iterator[pa.NativeFile]:
     """Open a file for Arrow, whose threads may read on while the program ends: an object of Python would abort it."""
@@ -88,7 +79,12 @@ def parquet_file(path: Path, error: type[InputError], categories: Sequence[str] 
     with translated(path, error), open_native(path) as stream:
         try:
             file = pq.ParquetFile(stream)
-            _check_size(path, file.metadata)
+            groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+            counted, rows = file.metadata.num_rows, sum(group.num_rows for group in groups)
+            if counted != rows:
+                raise OSError(f"its footer counts {counted:,} rows, its parts {rows:,}")
+            # Rows count as numbers too, as repeated values take next to nothing in the file.
+            check_bytes(path, max(8 * rows, sum(group.total_byte_size for group in groups)), most_bytes())
             texts = {field.name for field in file.schema_arrow if str(field.type) in TEXT}
             categorical = [name for name in categories if name in texts]  # pyarrow does not find other names
             yield pq.ParquetFile(stream, metadata=file.metadata, read_dictionary=categorical) if categorical else file

@@ -28,17 +28,15 @@ SUMMARY = "summary.json"
 """File that all results have, by which readers know them."""
 _NEW, _OLD = ".new", ".old"
 _HEADER = "# Files that bftrainer has written here"
-_DIGEST = re.compile("^[0-9a-f]{64}  ")
-"""What stands before each name in lists of earlier versions."""
 
 
 def written_files(directory: Path) -> set[str]:
     """Names that a directory lists as those of results."""
     try:
-        header, *lines = whole_bytes(directory / MANIFEST, OutputError).decode().splitlines()
+        header, *names = whole_bytes(directory / MANIFEST, OutputError).decode().splitlines()
     except (ValueError, InputError):
         return set()
-    return {_DIGEST.sub("", line) for line in lines} if header.startswith(_HEADER) else set()
+    return {*names} if header.startswith(_HEADER) else set()
 
 
 def list_written(directory: Path, names: Iterable[str]) -> None:

@@ -128,12 +128,12 @@ def first_row(path: Path) -> tuple[str, ...]:
     return tuple(cell.strip() for cell in next(filter(None, csv.reader(head(path))), [""]))
 
 
-def csv_rows(path: Path, error: type[InputError], usual: int = DOCUMENT_BYTES) -> Iterator[tuple[str, list[str]]]:
-    """Places (`file:line`) and cells of the rows of a CSV file that are not blank; `error` if it is no CSV in UTF-8."""
+def csv_rows(path: Path, error: type[InputError], usual: int = DOCUMENT_BYTES) -> Iterator[LogRow]:
+    """Rows of a CSV file that are not blank; `error` if it is no CSV in UTF-8."""
     for row in log_rows(path, ",", error, usual):
         if "\ufffd" in (text := ",".join(row.fields)):
             raise error(f"{row.place}: Expected text in UTF-8, got {one_line(text)!r}.")
-        yield row.place, row.fields
+        yield row
 
 
 def table_rows(path: Path, columns: Sequence[str], error: type[InputError]) -> Iterator[tuple[str, dict[str, str]]]:
@@ -142,16 +142,15 @@ def table_rows(path: Path, columns: Sequence[str], error: type[InputError]) -> I
     Raises `error` if one of `columns` is missing or occurs twice, or a row has another number of values.
     """
     rows = csv_rows(path, error)
-    where, head = next(rows, (f"{path}:1", []))
-    header = [column.strip() for column in head]
-    for column in columns:
-        if header.count(column) != 1:
-            names = one_line(", ".join(header))
-            raise error(f"{where}: Expected columns {', '.join(columns)}, each once, got {names}.")
-    for place, cells in rows:
-        if len(cells) != len(header):
-            raise error(f"{place}: Expected {len(header)} values, got {len(cells)}.")
-        yield place, dict(zip(header, cells, strict=True))
+    first = next(rows, LogRow(path, 1, []))
+    header = [column.strip() for column in first.fields]
+    if any(header.count(column) != 1 for column in columns):
+        names = one_line(", ".join(header))
+        raise error(f"{first.place}: Expected columns {', '.join(columns)}, each once, got {names}.")
+    for row in rows:
+        if len(row.fields) != len(header):
+            raise error(f"{row.place}: Expected {len(header)} values, got {len(row.fields)}.")
+        yield row.place, dict(zip(header, row.fields, strict=True))
 
 
 def number_cell(where: str, name: str, text: str, error: type[InputError]) -> float:
@@ -214,17 +213,17 @@ def log_paths(paths: Sequence[Path]) -> tuple[Path, ...]:
 def line_blocks(path: Path, error: type[InputError] = LogError, usual: int = LOG_BYTES) -> Iterator[Block]:
     """Read a file in blocks of lines, some megabytes each; an `error` if it is empty, binary or damaged."""
     with translated(path, error), open_plain(path, usual) as stream:
-        yield from _cut_lines(path, iter(partial(stream.read, _CHUNK), b""), error)
+        yield from _split_blocks(path, iter(partial(stream.read, _CHUNK), b""), error)
 
 
 def head(path: Path) -> list[str]:
     """The first whole lines of a file, enough to recognise its format; a `LogError` as of `line_blocks`."""
     with translated(path, LogError):
         start = read_head(path, _HEAD)
-    return next(_cut_lines(path, [start], LogError)).lines
+    return next(_split_blocks(path, [start], LogError)).lines
 
 
-def _cut_lines(path: Path, pieces: Iterable[bytes], error: type[InputError]) -> Iterator[Block]:
+def _split_blocks(path: Path, pieces: Iterable[bytes], error: type[InputError]) -> Iterator[Block]:
     """Cut a file's pieces after whole lines."""
     first, tail, most = 1, b"", most_bytes(DOCUMENT_BYTES)
     for piece in pieces:

@@ -20,8 +20,7 @@ from bftrainer.files.opening import one_line
 from bftrainer.files.text_files import fault_text, toml_tables
 from bftrainer.model import TaskSpec
 from bftrainer.tasksets import ScalingModel
-from bftrainer.tasksets.task_files import TASK_KEYS, toml_draft
-from bftrainer.tasksets.task_set import finish_tasks
+from bftrainer.tasksets.task_files import TASK_KEYS, finish_tasks, toml_draft
 
 REPORTED = "reported"
 """The script reports its progress by `bftrainer.harvest.training`."""

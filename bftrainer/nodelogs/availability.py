@@ -1,10 +1,13 @@
-"""Availability traces: nodes that come and go, counts over time, terminations; read, written, made into node logs."""
+"""Availability traces: nodes that come and go, counts over time, terminations; read, written, made into node logs.
+
+Any trace, node log or task set is converted to other forms here.
+"""
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -14,16 +17,25 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import LogError, at_place, legible
-from bftrainer.files.opening import Form, form_of, one_line
+from bftrainer.errors import InputError, LogError, OutputError, at_place, legible, unused_options
+from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
 from bftrainer.files.text_files import count_cell, csv_rows, first_row, table_rows, write_csv
 from bftrainer.files.writing import replacing
+from bftrainer.legacy import read_pickled_frame
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.nodelogs.hostlist import MOST_NODES
-from bftrainer.nodelogs.node_log_files import COLUMNS, Warn, instant_cell, read_node_log
+from bftrainer.nodelogs.node_log_files import COLUMNS, Warn, instant_cell, read_node_log, write_node_log
 from bftrainer.nodelogs.node_spans import stretches
+from bftrainer.tasksets.task_files import read_task_set, write_task_set
 
 TraceKind = Literal["nodes", "spot", "counts", "terminations"]
+TraceForm = Literal["spot", "counts", "terminations"]
+TRACES: dict[TraceForm, str] = {
+    "spot": "spot event trace",
+    "counts": "count trace",
+    "terminations": "termination trace",
+}
+"""Forms of trace in which a node log can be written, and their names in messages."""
 FORM = "availability"
 """Key of a node log's provenance: the kind of trace that the log was made from."""
 NO_TIME = "of_no_time"
@@ -46,7 +58,7 @@ class ChangeTrace:
     number: NDArray[np.int64]
 
     @classmethod
-    def of(cls, log: NodeLog, *, joins: bool) -> ChangeTrace:
+    def from_log(cls, log: NodeLog, *, joins: bool) -> ChangeTrace:
         """Number of nodes that join, or leave, at each instant of a log after its window's start."""
         rows, joined = log.row_index, log.count_joining()
         number = joined if joins else rows.size - joined
@@ -62,7 +74,7 @@ class CountTrace:
     count: NDArray[np.int64]
 
     @classmethod
-    def of(cls, log: NodeLog) -> CountTrace:
+    def from_log(cls, log: NodeLog) -> CountTrace:
         """Count live nodes at each row of a node log, including the ends of its window."""
         times = log.row_times_ns()
         row = np.searchsorted(times, np.maximum(log.row_index.time_ns, log.start_ns))
@@ -73,11 +85,6 @@ class CountTrace:
         """For each pair of consecutive rows whose count rises: the earlier row's time, and the rise."""
         rise = np.diff(self.count)
         return ChangeTrace(self.time_ns[:-1][rise > 0], rise[rise > 0])
-
-    def falls(self) -> ChangeTrace:
-        """For each pair of consecutive rows whose count falls: the later row's time, and the fall."""
-        fall = -np.diff(self.count)
-        return ChangeTrace(self.time_ns[1:][fall > 0], fall[fall > 0])
 
     def log(self) -> NodeLog:
         """Turn the counts into a log of nodes `n0001`, `n0002`, ...: last in, first out; rows without change stay."""
@@ -101,7 +108,7 @@ class CountTrace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AvailabilityTrace:
-    """An availability trace of any kind; of terminations alone there is neither a log nor a count of nodes."""
+    """An availability trace of any kind; terminations alone have neither a log nor counts."""
 
     kind: TraceKind
     terminations: ChangeTrace
@@ -109,30 +116,29 @@ class AvailabilityTrace:
     counts: CountTrace | None = None
 
     @classmethod
-    def from_log(cls, log: NodeLog) -> AvailabilityTrace:
-        """Make a trace of a node log, or of a spot or count trace that was read as one."""
+    def from_log(cls, log: NodeLog, terminations: ChangeTrace | None = None) -> AvailabilityTrace:
+        """Make a trace of a node log, or of a spot or count trace that was read as one.
+
+        `terminations` are those that were recorded with it; by default each node that leaves.
+        """
         form = log.provenance.get(FORM)
         kind: TraceKind = form if form in ("spot", "counts") else "nodes"
-        return cls(kind, ChangeTrace.of(log, joins=False), log, CountTrace.of(log))
-
-    @classmethod
-    def from_counts(cls, counts: CountTrace, terminations: ChangeTrace | None = None) -> AvailabilityTrace:
-        """Make a trace of counts; terminations are those recorded with it, else the falls of the count."""
-        return cls("counts", counts.falls() if terminations is None else terminations, counts.log(), counts)
+        ends = ChangeTrace.from_log(log, joins=False) if terminations is None else terminations
+        return cls(kind, ends, log, CountTrace.from_log(log))
 
     @property
     def event_ns(self) -> NDArray[np.int64]:
         """Times of the rows: instants of a node log, each node that is added or removed in a spot trace."""
-        if self.log is not None and self.kind == "spot":
-            return self.log.time_ns
-        return (self.terminations if self.counts is None else self.counts).time_ns
+        if self.log is None:
+            return self.terminations.time_ns
+        return self.log.time_ns if self.kind == "spot" else self.log.row_times_ns()
 
     @property
     def window_ns(self) -> tuple[int, int]:
         """First and last instant of the observation."""
         if self.log is not None:
             return self.log.start_ns, self.log.end_ns
-        times = self.event_ns
+        times = self.terminations.time_ns
         return (int(times[0]), int(times[-1])) if times.size else (0, 0)
 
 
@@ -154,37 +160,42 @@ def churn_log(
     some are taken before others are added, which get other names. `pick` gives, of so many live nodes in order of
     arrival, the index of the next one to take. If there are too few to take: `LogError`.
     """
-    times, nodes, states = array("q"), array("i"), array("b")
+    rows: list[tuple[int, int, bool]] = []
     live: list[int] = []
     free: list[int] = []
-    names = 0
+    fresh = itertools.count()
     for time_ns, taken, added in ((window_ns[0], 0, initial), *changes):
         if taken > len(live):
-            nodes_there = f"the {len(live)} nodes there are"
-            raise LogError(f"{iso(time_ns)}: Expected to take at most {nodes_there}, got {taken}.")
+            raise LogError(f"{iso(time_ns)}: Expected to take at most the {len(live)} nodes there are, got {taken}.")
         gone = []
         for _ in range(taken):
             place = pick(len(live))
             live[place], live[-1] = live[-1], live[place]
             gone.append(live.pop())
-        while len(free) < added:
-            free.append(names)  # larger than all free numbers, so that the list stays a heap
-            names += 1
-        come = [heapq.heappop(free) for _ in range(added)]
+        come = [heapq.heappop(free) if free else next(fresh) for _ in range(added)]
         for node in gone:
             heapq.heappush(free, node)
         live += come
-        times.extend([time_ns] * (taken + added))
-        nodes.extend(gone + come)
-        states.extend([0] * taken + [1] * added)
+        rows += itertools.chain(((time_ns, node, False) for node in gone), ((time_ns, node, True) for node in come))
+    return _make_log(node_names(next(fresh)), window_ns, rows, provenance or {})
+
+
+def _make_log(
+    nodes: Iterable[str],
+    window_ns: tuple[int, int],
+    rows: Sequence[tuple[int, int, bool]],
+    provenance: Mapping[str, Any],
+) -> NodeLog:
+    """Make a node log of rows of time, index of a node, and whether it is there from then on."""
+    time_ns, node, idle = np.array(rows, dtype=np.int64).reshape(-1, 3).T
     return NodeLog(
-        nodes=tuple(node_names(names)),
+        nodes=tuple(nodes),
         start_ns=window_ns[0],
         end_ns=window_ns[1],
-        time_ns=np.array(times, dtype=np.int64),
-        node=np.array(nodes, dtype=np.int32),
-        idle=np.array(states, dtype=np.bool_),
-        provenance=provenance or {},
+        time_ns=time_ns,
+        node=node.astype(np.int32),
+        idle=idle.astype(np.bool_),
+        provenance=provenance,
     )
 
 
@@ -206,16 +217,16 @@ def _read_changes(path: Path, which: str = "terminations", least_rows: int = 0) 
 
 def _read_numbers(paths: Sequence[Path], columns: tuple[str, str], least: int, least_rows: int = 1) -> ChangeTrace:
     """Times and numbers, checked row by row so that a message can name the line."""
-    times, numbers = array("q"), array("q")
+    rows: list[tuple[int, int]] = []
     for where, cells in itertools.chain.from_iterable(table_rows(path, columns, LogError) for path in paths):
         time = instant_cell(where, columns[0], cells[columns[0]].strip())
-        if times and time < times[-1]:
-            raise LogError(f"{where}: Expected times to ascend, got {iso(time)} after {iso(times[-1])}.")
-        times.append(time)
-        numbers.append(count_cell(where, columns[1], cells[columns[1]], LogError, range(least, MOST_NODES + 1)))
-    if len(times) < least_rows:
+        if rows and time < rows[-1][0]:
+            raise LogError(f"{where}: Expected times to ascend, got {iso(time)} after {iso(rows[-1][0])}.")
+        number = count_cell(where, columns[1], cells[columns[1]], LogError, range(least, MOST_NODES + 1))
+        rows.append((time, number))
+    if len(rows) < least_rows:
         raise LogError(f"{paths[0]}: Expected rows of {' and '.join(columns)}, got none.")
-    return ChangeTrace(np.array(times, dtype=np.int64), np.array(numbers, dtype=np.int64))
+    return ChangeTrace(*np.array(rows, dtype=np.int64).reshape(-1, 2).T)
 
 
 def write_changes(path: Path, trace: ChangeTrace | CountTrace, columns: tuple[str, str]) -> None:
@@ -232,37 +243,26 @@ def read_spot_trace(*paths: Path, start_ns: int = 0) -> NodeLog:
     of their first row. A change that is undone in the same millisecond is left out, and counted in the provenance.
     """
     index: dict[str, int] = {}
-    times, nodes, states, moment = array("q"), array("i"), array("b"), 0
-    without = {"stays": 0, "absences": 0}
-    for moment, rows in itertools.groupby(_read_spot_rows(paths, start_ns), itemgetter(0)):
-        changes: dict[str, list[bool]] = {}
+    changes: list[tuple[int, int, bool]] = []
+    time_ns, without = start_ns, {"stays": 0, "absences": 0}
+    for time_ns, rows in itertools.groupby(_read_spot_rows(paths, start_ns), itemgetter(0)):
+        entered: dict[int, list[bool]] = {}
         for _, node, is_live in rows:
-            changes.setdefault(node, []).append(is_live)
-        for node, entered in changes.items():
-            index.setdefault(node, len(index))
+            entered.setdefault(index.setdefault(node, len(index)), []).append(is_live)
+        for number, states in entered.items():
             # Pairs of changes are stays of a node that was not there before, or absences; of an odd number one lasts.
-            without["stays" if entered[0] else "absences"] += len(entered) // 2
-            if len(entered) % 2:
-                times.append(moment)
-                nodes.append(index[node])
-                states.append(entered[-1])
+            without["stays" if states[0] else "absences"] += len(states) // 2
+            changes += [(time_ns, number, states[-1])] * (len(states) % 2)
     if not index:
         raise LogError(f"{paths[0]}: Expected rows milliseconds,add|remove,node, got none.")
-    return NodeLog(
-        nodes=tuple(index),
-        start_ns=start_ns,
-        end_ns=start_ns + moment * _NS_PER_MS,
-        time_ns=start_ns + np.array(times, dtype=np.int64) * _NS_PER_MS,
-        node=np.array(nodes, dtype=np.int32),
-        idle=np.array(states, dtype=np.bool_),
-        provenance={FORM: "spot", NO_TIME: without},
-    )
+    return _make_log(index, (start_ns, time_ns), changes, {FORM: "spot", NO_TIME: without})
 
 
 def _read_spot_rows(paths: Sequence[Path], start_ns: int) -> Iterator[tuple[int, str, bool]]:
-    """Millisecond and node of each row of a spot event trace, and whether the node is live from then on."""
+    """Time and node of each row of a spot event trace, and whether the node is live from then on."""
     live, before = set[str](), 0
-    for where, cells in itertools.chain.from_iterable(csv_rows(path, LogError) for path in paths):
+    for row in itertools.chain.from_iterable(csv_rows(path, LogError) for path in paths):
+        where, cells = row.place, row.fields
         if len(cells) != 3:
             raise LogError(f"{where}: Expected milliseconds, add or remove, and a node, got {len(cells)} values.")
         moment = count_cell(where, "milliseconds", cells[0], LogError, range(_LAST_MS - start_ns // _NS_PER_MS + 1))
@@ -278,7 +278,7 @@ def _read_spot_rows(paths: Sequence[Path], start_ns: int) -> Iterator[tuple[int,
             raise LogError(f"{where}: Node {node!r} is {fault}.")
         before = moment
         live ^= {node}
-        yield moment, node, node in live
+        yield start_ns + moment * _NS_PER_MS, node, node in live
 
 
 def write_spot_trace(path: Path, log: NodeLog) -> None:
@@ -300,13 +300,16 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     """
     path = Path(path)
     columns = first_row(path) if form_of(path, LogError) is Form.CSV else COLUMNS
-    is_counts = set(COUNT_COLUMNS) <= set(columns)
-    if terminations is not None and not is_counts:
+    if set(COUNT_COLUMNS) <= set(columns):
+        log = read_count_trace(path).log()
+        recorded = None if terminations is None else _read_changes(terminations)
+        times = np.empty(0) if recorded is None else recorded.time_ns
+        if outside := int(((times < log.start_ns) | (times > log.end_ns)).sum()):
+            note = f"{terminations}: {outside} of {times.size} terminations lie outside of the counts' window"
+            warn(legible(f"{note} {iso(log.start_ns)} to {iso(log.end_ns)}; they are counted as if they were in it."))
+        return AvailabilityTrace.from_log(log, recorded)
+    if terminations is not None:
         raise LogError(f"{path}: Expected a count trace beside terminations, got another kind of trace.")
-    if is_counts:
-        counts = read_count_trace(path)
-        recorded = None if terminations is None else _read_terminations(counts, terminations, warn)
-        return AvailabilityTrace.from_counts(counts, recorded)
     if set(COLUMNS).intersection(columns):
         log = read_node_log(path, warn=warn)
     elif any(set(pair) <= set(columns) for pair in CHANGE_COLUMNS["terminations"]):
@@ -326,38 +329,26 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     return AvailabilityTrace.from_log(log)
 
 
-def _read_terminations(counts: CountTrace, path: Path, warn: Warn) -> ChangeTrace:
-    """Read terminations that were recorded with counts; those outside the counts' window count too."""
-    preempted = _read_changes(path)
-    outside = int(((preempted.time_ns < counts.time_ns[0]) | (preempted.time_ns > counts.time_ns[-1])).sum())
-    if outside:
-        window = f"{iso(counts.time_ns[0])} to {iso(counts.time_ns[-1])}"
-        note = f"{path}: {outside} of {preempted.time_ns.size} terminations lie outside of the counts' window {window}"
-        warn(legible(f"{note}; they are counted as if they were in it."))
-    return preempted
-
-
 def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog:
     """Read preemptions and additions of anonymous nodes, of which there are `initial_nodes` first: last in, first out.
 
     At each time preemptions come first, and added nodes get other names.
     """
-    preempted, added = _read_changes(preemptions), _read_changes(additions, "additions")
-    times = np.union1d(preempted.time_ns, added.time_ns)
-    if not times.size:
+    taken, added = Counter[int](), Counter[int]()
+    for counter, changes in ((taken, _read_changes(preemptions)), (added, _read_changes(additions, "additions"))):
+        for time_ns, number in zip(changes.time_ns.tolist(), changes.number.tolist(), strict=True):
+            counter[time_ns] += number
+    times = sorted({*taken, *added})
+    if not times:
         raise LogError(f"{preemptions}: Expected preemptions or additions, got neither there nor in {additions}.")
-    gone, come = (
-        np.bincount(np.searchsorted(times, changes.time_ns), changes.number, minlength=times.size).astype(np.int64)
-        for changes in (preempted, added)
-    )
-    if gone[0] > initial_nodes:
-        got = f"the {initial_nodes} nodes there are, got {gone[0]}"
+    start_ns, *later = times
+    if taken[start_ns] > initial_nodes:
+        got = f"the {initial_nodes} nodes there are, got {taken[start_ns]}"
         raise LogError(f"{preemptions}:2: Expected to take at most {got}.")
     # Changes at the first instant are part of the state in which the window opens.
-    changes = zip(times[1:].tolist(), gone[1:].tolist(), come[1:].tolist(), strict=True)
-    initial = initial_nodes + int(come[0] - gone[0])
+    initial, pairs = initial_nodes - taken[start_ns] + added[start_ns], ((at, taken[at], added[at]) for at in later)
     with at_place(preemptions, LogError):
-        return churn_log((int(times[0]), int(times[-1])), initial, changes, provenance={FORM: "spot"})
+        return churn_log((start_ns, times[-1]), initial, pairs, provenance={FORM: "spot"})
 
 
 def write_measured(trace: AvailabilityTrace, additions: Path | None, terminations: Path | None) -> str:
@@ -372,3 +363,85 @@ def write_measured(trace: AvailabilityTrace, additions: Path | None, termination
     if terminations is not None:
         write_changes(terminations, trace.terminations, CHANGE_COLUMNS["terminations"][1])
     return "unknown" if trace.counts is None else f"{trace.counts.count[0]:,}"
+
+
+# --- Conversion -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What was written, in one line, and warnings: assumptions made and facts lost, a line each."""
+
+    summary: str
+    warnings: tuple[str, ...]
+
+
+def convert(
+    source: str | Path,
+    target: str | Path,
+    scaling_path: str | Path | None = None,
+    scaling: str | None = None,
+    to: TraceForm | None = None,
+) -> Conversion:
+    """Read a node log, a trace of nodes or a task set, and write it in the form that the target's name ends in.
+
+    Of a legacy task set the source is its file of bounds, and the target's name has `Jbnd` in it; for `scaling` see
+    `read_task_set`. With `to` a node log is written as such a trace, in CSV. What cannot be read or written so is an
+    `InputError`.
+    """
+    source, target = Path(source), Path(target)
+    if is_task_set(source):
+        if to is not None:
+            raise InputError(f"{source}: Expected a node log to write as a {TRACES[to]}, got a task set.")
+        task_set = read_task_set(source, scaling_path, scaling)
+        lost = write_task_set(target, task_set.tasks)
+        return Conversion(f"task set of {len(task_set.tasks):,} tasks", (*task_set.warnings, *map(legible, lost)))
+    options = {"--scalability": scaling_path, "--scaling": scaling}
+    if vain := [option for option, value in options.items() if value is not None]:
+        raise unused_options(dict.fromkeys(vain, "a node log has no scaling"))
+    notes: list[str] = []
+    log = read_availability(source, notes.append).log
+    if log is None:
+        raise LogError(f"{source}: Terminations alone do not say which nodes stay.")
+    if to is None:
+        write_node_log(target, log)
+    else:
+        notes += [f"{target}: this form {loss}." for loss in _write_trace(target, log, to)]
+    kind = "node log" if to is None else TRACES[to]
+    return Conversion(f"{kind} of {len(log.nodes):,} nodes", tuple(map(legible, notes)))
+
+
+def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> list[str]:
+    """Write a log as a trace; returns what the form does to facts that it cannot hold."""
+    if suffix_form(path) is not Form.CSV:
+        raise OutputError(f"{path}: Expected a name ending in .csv or .csv.gz for a {TRACES[to]}.")
+    if to == "counts":
+        write_changes(path, CountTrace.from_log(log), COUNT_COLUMNS)
+        return ["cannot hold which nodes they are: read again, the last in is the first out"]
+    if to == "terminations":
+        write_changes(path, ChangeTrace.from_log(log, joins=False), CHANGE_COLUMNS["terminations"][0])
+        return ["cannot hold nodes that come or stay"]
+    if not log.time_ns.size:
+        raise LogError(f"A {TRACES[to]} needs nodes that come or go; there are none.")
+    write_spot_trace(path, log)
+    after_s = (log.end_ns - log.time_ns[-1]) / NS_PER_S
+    absent = len(log.nodes) - np.unique(log.node).size
+    losses = {
+        f"cannot hold when it begins ({iso(log.start_ns)}): times count from there": log.start_ns,
+        f"ends with the last change: {after_s:,.0f} s after it are left out": after_s > 0,
+        f"cannot hold {absent} nodes that are never there: left out": absent,
+    }
+    return [loss for loss, is_lost in losses.items() if is_lost]
+
+
+def is_task_set(path: Path) -> bool:
+    """Whether a file is a task set: TOML, or a pickle with its columns; all others are node logs or traces of nodes."""
+    form = form_of(path)
+    if form in (Form.CSV, Form.PARQUET, Form.TOML):
+        return form is Form.TOML
+    with open_pickle(path) as stream:
+        columns = set(read_pickled_frame(stream, str(path)).columns)
+    if {"Ns", "Ps"} <= columns:
+        expected = "a node log or task bounds, got scalability: name its bounds (Jbnd) instead"
+        raise InputError(f"{path}: Expected {expected}.")
+    return bool({"Jmin", "Jmax", "Pmax"} & columns)

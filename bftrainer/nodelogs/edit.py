@@ -50,12 +50,12 @@ def select_window(log: NodeLog, start_ns: int | None, end_ns: int | None) -> Nod
 def _mark_notes(log: NodeLog) -> dict[str, Any]:
     """Provenance of a part of a log: its notes are told as those of the whole, whose figures they name."""
 
-    def without_notes(story: Any) -> Any:
+    def strip_notes(story: Any) -> Any:
         return {key: value for key, value in story.items() if key != "notes"} if isinstance(story, Mapping) else story
 
-    story: dict[str, Any] = without_notes(log.provenance)
+    story: dict[str, Any] = strip_notes(log.provenance)
     if isinstance(story.get("merged"), list):
-        story["merged"] = list(map(without_notes, story["merged"]))
+        story["merged"] = list(map(strip_notes, story["merged"]))
     notes = [note if note.endswith(_OF_WHOLE) else f"{note}{_OF_WHOLE}" for note in log.notes]
     return story | ({"notes": notes} if notes else {})
 
@@ -91,8 +91,7 @@ def filter_log(
     nodes, in_log = log.nodes if nodes is None else nodes, set(log.nodes)
     if strange := [name for name in (*nodes, *exclude) if name not in in_log]:
         raise SettingsError(f"Expected nodes of the log ({shorten_names(log.nodes)}), got {shorten_names(strange)}.")
-    chosen = set(nodes).difference(exclude)
-    groups = partitions_of(log)
+    chosen, groups = set(nodes).difference(exclude), partitions_of(log)
     if partitions:
         chosen &= partition_names(partitions, groups)
     names = tuple(name for name in log.nodes if name in chosen)
@@ -101,11 +100,9 @@ def filter_log(
     idle = whole_idle_spans(log).lasting(min_hole_ns).delay(offer_after_ns).within(log.start_ns, log.end_ns)
     place = _places(log, names)
     idle = replace(idle, node=place[idle.node]).where(place[idle.node] >= 0)
-    last = {
-        int(place[node]): state
-        for node, state in ({} if min_hole_ns else last_changes(log)).items()
-        if place[node] >= 0 and not (state and offer_after_ns)
-    }
+    changes = {} if min_hole_ns else last_changes(log)
+    last = {int(place[node]): state for node, state in changes.items() if not (state and offer_after_ns)}
+    last.pop(-1, None)
     groups = {name: tuple(node for node in group if node in chosen) for name, group in groups.items()}
     story = {**(log.provenance if names == log.nodes else _mark_notes(log)), **_fold_partitions(groups)}
     return log_of_idle(names, Window(log.start_ns, log.end_ns), idle, story, log.unchanged_ns, last)

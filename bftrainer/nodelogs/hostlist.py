@@ -62,10 +62,10 @@ def certain_names(text: str) -> tuple[str, ...]:
     return expand_hostlist(f"{certain}]" if certain.count("[") > certain.count("]") else certain) if certain else ()
 
 
-def numbers(text: str) -> tuple[int, ...]:
+def numbers(text: str) -> list[int]:
     """Expand a set such as `0-3,7` or `0-3 7` to its numbers, each once, in order of appearance; may be empty."""
     ranges = ",".join(text.replace(",", " ").split())
-    return tuple(dict.fromkeys(map(int, expand_hostlist(f"[{ranges}]")))) if ranges else ()
+    return list(dict.fromkeys(map(int, expand_hostlist(f"[{ranges}]")))) if ranges else []
 
 
 def fold_hostlist(names: Iterable[str]) -> str:

@@ -105,24 +105,22 @@ def read_inventory(source: str) -> Inventory:
 
 def _gather(rows: Iterable[Mapping[str, str]], *, is_shown: bool = True) -> Inventory:
     """The nodes of all rows, keys and values as of `scontrol show node`; others do not say what a node has."""
-    names: dict[str, None] = {}
     out: set[str] = set()
     partitions: dict[str, dict[str, None]] = {}
     gpus: dict[str, int] = {}
     cores: dict[str, int] = {}
     for row in rows:
-        nodes = dict.fromkeys(expand_hostlist(row["NodeName"]))
-        names |= nodes
+        nodes = expand_hostlist(row["NodeName"])
         if is_out_of_service(row.get("State", "")):
-            out |= nodes.keys()
+            out.update(nodes)
         for partition in filter(None, row.get("Partitions", "").split(",")):
-            partitions.setdefault(partition, {}).update(nodes)
+            partitions.setdefault(partition, {}).update(dict.fromkeys(nodes))
         resources, generic = row.get("CfgTRES", ""), _GRES.findall(row.get("Gres", ""))
         gpus |= dict.fromkeys(nodes, tres_count(resources, "gpu") or sum(map(int, generic)))
         cores |= dict.fromkeys(nodes, tres_count(f"{resources},cpu={row.get('CPUTot', '')}", "core"))
     by_name = {name: tuple(nodes) for name, nodes in partitions.items()}
     counts = {"gpus": gpus, "cores": cores if any(cores.values()) else {}} if is_shown else {}
-    return Inventory(tuple(names), frozenset(out), by_name, **counts)
+    return Inventory(tuple(gpus), frozenset(out), by_name, **counts)
 
 
 def tres_count(text: str, unit: str) -> int:
@@ -133,36 +131,31 @@ def tres_count(text: str, unit: str) -> int:
 
 
 def _parse_list(path: Path, text: str) -> Iterator[dict[str, str]]:
-    """Parse lines of names or hostlists, perhaps followed by a partition and a state; errors name the line."""
+    """Parse lines of names or hostlists, perhaps followed by a partition and a state, as `scontrol` calls them."""
     lines = [line.strip() for line in text.split("\n")]
     firsts = [_FIELDS.split(line)[0].lower() for line in lines[:2]]
     begin = next((number for number, word in enumerate(firsts, start=1) if word in _NODE_HEADINGS), 0)
     columns = _FIELDS.split(lines[begin - 1].lower()) if begin else []
     for number, line in enumerate(lines[begin:], start=begin + 1):
-        if line and not line.startswith("#"):
-            with at_place(f"{path}:{number}", LogError):
-                yield _parse_line(line, columns)
-
-
-def _parse_line(line: str, columns: list[str]) -> dict[str, str]:
-    """Nodes, and perhaps a partition and a state, as `scontrol show node` calls them."""
-    fields = [word for word in _FIELDS.split(line) if word]
-    nodes, partition, state = "".join(fields[:1]), "", ""
-    at = next((at for at, word in enumerate(fields) if at and _is_state(word)), None)
-    if len(columns) > 1 and fields:
-        cells = dict(zip(columns, fields, strict=False))
-        partition, state = cells.get("partition", ""), cells.get("state", "")
-    elif len(fields) == 1:
-        # A node and its state, or nodes: a comma within brackets separates neither.
-        first, comma, last = line.rpartition(",")
-        nodes, state = (first, last) if comma and _is_state(last) else (line, "")
-    elif at is None:
-        raise LogError(f"Expected nodes, or a node and its state, got {one_line(line[:80])!r}.")
-    else:
-        partition = fields[at - 1] if at > 1 and not fields[at - 1].isdigit() else ""
-        state = fields[at]
-    expand_hostlist(nodes)  # fails here, where the line can be named
-    return {"NodeName": nodes, "Partitions": partition.removesuffix("*"), "State": state}
+        if not line or line.startswith("#"):
+            continue
+        fields = [word for word in _FIELDS.split(line) if word]
+        nodes, partition, state = "".join(fields[:1]), "", ""
+        with at_place(f"{path}:{number}", LogError):
+            if len(columns) > 1 and fields:
+                cells = dict(zip(columns, fields, strict=False))
+                partition, state = cells.get("partition", ""), cells.get("state", "")
+            elif len(fields) == 1:
+                # A node and its state, or nodes: a comma within brackets separates neither.
+                first, comma, last = line.rpartition(",")
+                nodes, state = (first, last) if comma and _is_state(last) else (line, "")
+            elif states := [at for at, word in enumerate(fields) if at and _is_state(word)]:
+                state, before = fields[states[0]], fields[states[0] - 1]
+                partition = before if states[0] > 1 and not before.isdigit() else ""
+            else:
+                raise LogError(f"Expected nodes, or a node and its state, got {one_line(line[:80])!r}.")
+            expand_hostlist(nodes)  # fails here, where the line can be named
+        yield {"NodeName": nodes, "Partitions": partition.removesuffix("*"), "State": state}
 
 
 def _is_state(word: str) -> bool:
@@ -174,17 +167,17 @@ def is_out_of_service(state: str) -> bool:
     return bool(_OUT_OF_SERVICE.intersection(state_words(state)))
 
 
-def state_words(state: str) -> tuple[str, ...]:
+def state_words(state: str) -> list[str]:
     """Words of a node's state, small, and those that its signs stand for.
 
     >>> state_words("IDLE+DRAIN"), state_words("down*")
-    (('idle', 'drain'), ('down', 'not_responding'))
+    (['idle', 'drain'], ['down', 'not_responding'])
     """
     words: list[str] = []
     for signed in state.lower().split("+"):
         word = signed.rstrip("".join(_SIGNS))
         words += [word, *(_SIGNS[sign] for sign in signed[len(word) :])]
-    return tuple(dict.fromkeys(filter(None, words)))
+    return list(dict.fromkeys(filter(None, words)))
 
 
 def partition_names(chosen: Sequence[str], partitions: Mapping[str, Sequence[str]]) -> frozenset[str]:

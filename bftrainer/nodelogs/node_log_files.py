@@ -6,9 +6,10 @@ import itertools
 import json
 import re
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import InputError, LogError, OutputError, SettingsError, at_place, legible
 from bftrainer.files.opening import LOG_BYTES, Form, form_of, one_line, open_pickle, suffix_form
-from bftrainer.files.text_files import csv_rows, json_file, parse_text, write_csv
+from bftrainer.files.text_files import LogRow, csv_rows, json_file, parse_text, write_csv
 from bftrainer.files.writing import replacing, replacing_together
 from bftrainer.legacy import Frame, read_pickled_frame, shorten
 from bftrainer.model import NodeLog, instant_ns, iso
@@ -31,26 +32,19 @@ SCHEMA = 1
 COLUMNS = ("time", "node", "idle")
 
 Warn = Callable[[str], None]
-Locate = Callable[[int], str]
-"""File and place of a transition, as messages name it."""
 
 _METADATA = "metadata in JSON"
 _METADATA_KEYS = ("schema", "nodes", "window", "provenance", "unchanged_rows")
 _PREFIX = "bftrainer."
-_EXPECTED = {"time": "time to be a timestamp", "node": "node to be text", "idle": "idle to be a boolean"}
+_NUMBERS = (bool, int, float, np.number, np.bool_)
 _STATES = {"0": False, "1": True, "false": False, "true": True}
 
 
 def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = lambda _: None) -> NodeLog:
     """Read a node log: native Parquet or CSV(.gz), or a pickled DataFrame, bare, gzipped or in a tar.
 
-    Parameters
-    ----------
-    path : str or Path
-    skip_events : int
-        Number of rows to drop from the start, see `NodeLog.skip_rows`; the log starts with the nodes they leave idle.
-    warn : callable
-        Called with one line for each assumption made.
+    The log starts with the nodes that the first `skip_events` rows leave idle, see `NodeLog.skip_rows`; `warn` is
+    called with one line for each assumption made.
 
     Raises
     ------
@@ -71,14 +65,9 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = lambda _:
 
 
 def write_node_log(path: str | Path, log: NodeLog) -> None:
-    """Write a node log in the form given by the end of its name: .parquet, .csv, .csv.gz, .pkl or .pkl.gz.
+    """Write a node log in the form that its name ends in: .parquet, .csv, .csv.gz, .pkl or .pkl.gz; else `OutputError`.
 
     Equal logs give equal bytes.
-
-    Raises
-    ------
-    OutputError
-        If the name ends in none of these, or the file cannot be written.
     """
     path = Path(path)
     node_log_files(path)
@@ -91,17 +80,14 @@ def node_log_files(path: Path) -> list[Path]:
     An `OutputError` if the name promises no form of one, or a CSV log that would share its metadata with another: as
     `a.csv` and `a.csv.gz` do.
     """
-    form = suffix_form(path)
-    if form not in _WRITERS:
+    if (form := suffix_form(path)) not in _WRITERS:
         raise OutputError(f"{path}: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.")
     if form is not Form.CSV:
         return [path]
     other = path.with_name(path.name.removesuffix(".gz") if path.suffix == ".gz" else f"{path.name}.gz")
     beside = metadata_path(path)
     if other.exists() and beside.exists():
-        raise OutputError(
-            f"{path}: Its metadata would replace {beside.name}, those of {other.name}; choose another name."
-        )
+        raise OutputError(f"{path}: Its metadata would replace {beside.name} of {other.name}; choose another name.")
     return [path, beside]
 
 
@@ -115,12 +101,16 @@ def metadata_path(path: Path) -> Path:
 
 @dataclass(slots=True, eq=False)
 class _Transitions:
-    """Columns of a table of transitions, with the `nodes` that they index."""
+    """A table of transitions, the `nodes` that it indexes, its metadata or None, and what messages call all that."""
 
     time_ns: NDArray[np.int64]
     node: NDArray[np.int32]
     idle: NDArray[np.bool_]
     nodes: tuple[str, ...]
+    meta: Any
+    path: Path
+    meta_path: Path
+    locate: Callable[[int], str]
 
 
 def _metadata(log: NodeLog) -> dict[str, Any]:
@@ -142,16 +132,17 @@ def _parse_instants(name: str, texts: Any) -> list[int]:
     raise LogError(f"Expected {name} to be a list of ISO dates and times, got {one_line(texts)}.")
 
 
-def _make_log(rows: _Transitions, meta: Any, name: str, locate: Locate, warn: Warn, meta_name: str = "") -> NodeLog:
-    """The log of transitions and metadata, if any; faults of these are said of `meta_name`, if they have a file."""
+def _make_log(rows: _Transitions, warn: Warn) -> NodeLog:
+    """The log of transitions and their metadata; without these the nodes are those seen."""
+    meta = rows.meta
     if meta is None:
         if not rows.time_ns.size:
-            raise LogError(f"{name}: Expected transitions or metadata, got neither.")
+            raise LogError(f"{rows.path}: Expected transitions or metadata, got neither.")
         assumed = "the nodes are those seen, the window reaches from the first time to the last."
-        warn(legible(f"{name}: no metadata: {assumed}"))
+        warn(legible(f"{rows.path}: no metadata: {assumed}"))
         window = [iso(time_ns) for time_ns in rows.time_ns[[0, -1]]]
         meta = {"schema": SCHEMA, "nodes": sorted(rows.nodes), "window": window, "provenance": {}}
-    with at_place(f"{meta_name or name}: Metadata", LogError):
+    with at_place(f"{rows.meta_path}: Metadata", LogError):
         check_keys(meta, _METADATA_KEYS, _METADATA_KEYS[:-1], LogError, "metadata")
         nodes, window_ns = meta["nodes"], _parse_instants("window", meta["window"])
         unchanged_ns = _parse_instants("unchanged_rows", meta.get("unchanged_rows", []))
@@ -167,7 +158,7 @@ def _make_log(rows: _Transitions, meta: Any, name: str, locate: Locate, warn: Wa
     node = rows.node if tuple(index) == rows.nodes else places[rows.node]
     for row in np.flatnonzero(node < 0)[:1]:
         got = f"one of the log's {len(index)} nodes, got {rows.nodes[rows.node[row]]!r}"
-        raise LogError(f"{locate(row)}: Expected {got}.")
+        raise LogError(f"{rows.locate(row)}: Expected {got}.")
     try:
         row_index = Rows.from_times(rows.time_ns)
         rows.time_ns = row_index.time_ns  # frees those of single transitions
@@ -183,7 +174,7 @@ def _make_log(rows: _Transitions, meta: Any, name: str, locate: Locate, warn: Wa
         )
     except LogError as fault:
         at = re.match(r"transition (\d+): ", str(fault))
-        place, message = (locate(int(at[1])), str(fault)[at.end() :]) if at else (name, fault)
+        place, message = (rows.locate(int(at[1])), str(fault)[at.end() :]) if at else (rows.path, fault)
         raise LogError(f"{place}: {message}") from None
 
 
@@ -211,30 +202,30 @@ def _read_csv(path: Path, warn: Warn) -> NodeLog:
     labels: dict[str, int] = {}
     times, nodes, states = array("q"), array("i"), array("b")
     rows = csv_rows(path, LogError, LOG_BYTES)
-    where, header = next(rows, (f"{path}:1", []))
-    _check_column_names(where, header)
-    place = [header.index(name) for name in COLUMNS]
-    for where, cells in rows:
-        if len(cells) != len(COLUMNS):
-            raise LogError(f"{where}: Expected {len(COLUMNS)} values, got {len(cells)}.")
-        time, label, state = cells[place[0]], cells[place[1]], cells[place[2]].lower()
+    header = next(rows, LogRow(path, 1, []))
+    _check_column_names(header.place, header.fields)
+    cells_of = itemgetter(*map(header.fields.index, COLUMNS))
+    for row in rows:
+        if len(row.fields) != len(COLUMNS):
+            raise LogError(f"{row.place}: Expected {len(COLUMNS)} values, got {len(row.fields)}.")
+        time, label, state = cells_of(row.fields)
         if time not in instants:
-            instants[time] = instant_cell(where, "time", time)
+            instants[time] = instant_cell(row.place, "time", time)
         if not label:
-            raise LogError(f"{where}: Expected the name of a node, got nothing.")
-        if state not in _STATES:
-            raise LogError(f"{where}: Expected idle to be 0 or 1, got {state!r}.")
+            raise LogError(f"{row.place}: Expected the name of a node, got nothing.")
+        if (is_idle := _STATES.get(state.lower())) is None:
+            raise LogError(f"{row.place}: Expected idle to be 0 or 1, got {state!r}.")
         times.append(instants[time])
         nodes.append(labels.setdefault(label, len(labels)))
-        states.append(_STATES[state])
+        states.append(is_idle)
 
     def locate(row: int) -> str:
-        return next(itertools.islice(csv_rows(path, LogError, LOG_BYTES), row + 1, None))[0]
+        return next(itertools.islice(csv_rows(path, LogError, LOG_BYTES), row + 1, None)).place
 
     beside = metadata_path(path)
     meta = json_file(beside, LogError, _METADATA) if beside.is_file() else None
     columns = np.array(times, np.int64), np.array(nodes, np.int32), np.array(states, np.bool_)
-    return _make_log(_Transitions(*columns, tuple(labels)), meta, str(path), locate, warn, str(beside))
+    return _make_log(_Transitions(*columns, tuple(labels), meta, path, beside, locate), warn)
 
 
 def instant_cell(where: str, name: str, text: str, error: type[InputError] = LogError) -> int:
@@ -274,42 +265,38 @@ def _read_parquet(path: Path, warn: Warn) -> NodeLog:
     def locate(row: int) -> str:
         return f"{path}, row {row + 1}"
 
-    def read(column: str) -> pa.ChunkedArray:
+    def is_text(kind: pa.DataType) -> bool:
+        return str(kind.value_type if pa.types.is_dictionary(kind) else kind) in TEXT
+
+    def read(column: str, what: str, fits: Callable[[Any], bool]) -> pa.ChunkedArray:
+        if not fits(kind := file.schema_arrow.field(column).type):
+            raise LogError(f"{path}: Expected {column} to be {what}, got {one_line(kind)}.")
         values = file.read([column])[column]
         values.validate(full=True)  # for example text that is not UTF-8
         if values.null_count:
-            raise LogError(
-                f"{locate(values.is_null().index(True).as_py())}: Expected {_EXPECTED[column]}, got nothing."
-            )
+            place = locate(values.is_null().index(True).as_py())
+            raise LogError(f"{place}: Expected {column} to be {what}, got nothing.")
         return values
 
     with parquet_file(path, LogError, ["node"]) as file:
-        schema = file.schema_arrow
-        _check_column_names(str(path), schema.names)
-        time, node, idle = (schema.field(name).type for name in COLUMNS)
-        is_text = str(node.value_type if pa.types.is_dictionary(node) else node) in TEXT
-        for column, fits in zip(
-            COLUMNS, (pa.types.is_timestamp(time), is_text, pa.types.is_boolean(idle)), strict=True
-        ):
-            if not fits:
-                raise LogError(f"{path}: Expected {_EXPECTED[column]}, got {one_line(schema.field(column).type)}.")
+        _check_column_names(str(path), file.schema_arrow.names)
         meta = {
             key.decode(errors="backslashreplace").removeprefix(_PREFIX): parse_text(path, text, LogError, _METADATA)
-            for key, text in (schema.metadata or {}).items()
+            for key, text in (file.schema_arrow.metadata or {}).items()
             if key.startswith(_PREFIX.encode())
         }
-        instants = read("time")
+        instants = read("time", "a timestamp", pa.types.is_timestamp)
         try:
             times = to_numpy(instants.cast(pa.timestamp("ns", "UTC")).cast(pa.int64()))
         except pa.ArrowInvalid:
             raise LogError(f"{path}: Expected each time between the years 1678 and 2262, got one beyond.") from None
         labels: dict[str, int] = {}
         numbers = [np.empty(0, dtype=np.int32)]
-        for chunk in read("node").chunks:
+        for chunk in read("node", "text", is_text).chunks:
             places = [labels.setdefault(label, len(labels)) for label in chunk.dictionary.to_pylist()]
             numbers.append(np.array(places, dtype=np.int32)[to_numpy(chunk.indices)])
-        rows = _Transitions(times, np.concatenate(numbers), to_numpy(read("idle")), tuple(labels))
-    return _make_log(rows, meta or None, str(path), locate, warn)
+        columns = times, np.concatenate(numbers), to_numpy(read("idle", "a boolean", pa.types.is_boolean))
+    return _make_log(_Transitions(*columns, tuple(labels), meta or None, path, path, locate), warn)
 
 
 # --- Pickles, a matrix of states ------------------------------------------------------------------------------------
@@ -320,9 +307,20 @@ def _read_pickled(path: Path, _: Warn) -> NodeLog:
     with open_pickle(path, LogError) as stream:
         frame = read_pickled_frame(stream, str(path), LogError, "node names")
     with at_place(path, LogError):
-        times = _index_times(frame)
-        changes = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *_state_changes(frame)]))
-        row, node = np.divmod(changes >> 1, len(frame.columns))
+        times, blocks = _index_times(frame), [np.empty(0, dtype=np.int64)]
+        for node, cells in enumerate(frame.values):
+            states = cells
+            if cells.dtype.kind not in "biuf":  # dates compare as numbers do
+                states = np.array([float(cell) if isinstance(cell, _NUMBERS) else np.nan for cell in cells])
+            idle = states == 1
+            for at in np.flatnonzero(~idle & (states != 0))[:1]:
+                place = f"row {at + 1}, {iso(times[at])}, node {one_line(frame.columns[node])}"
+                raise LogError(f"Expected node states to be 0 or 1, got {shorten(cells[at])} ({place}).")
+            # Where a cell differs from the one above: twice its number, row by row, and its state.
+            rows = np.flatnonzero(np.append(idle[0], idle[1:] != idle[:-1]))
+            blocks.append(2 * (rows * len(frame.columns) + node) + idle[rows])
+        changes = np.sort(np.concatenate(blocks))
+        row, nodes = np.divmod(changes >> 1, len(frame.columns))
         unchanged = np.ones(times.size, dtype=np.bool_)
         unchanged[row] = False
         unchanged[[0, -1]] = False  # the window's ends are rows anyway
@@ -331,7 +329,7 @@ def _read_pickled(path: Path, _: Warn) -> NodeLog:
             start_ns=int(times[0]),
             end_ns=int(times[-1]),
             time_ns=times[row],
-            node=node.astype(np.int32),
+            node=nodes.astype(np.int32),
             idle=(changes & 1).astype(np.bool_),
             provenance={"source": path.name, "rows": int(times.size)},
             unchanged_ns=times[unchanged],
@@ -369,22 +367,6 @@ def _index_times(frame: Frame) -> NDArray[np.int64]:
         got = f"{iso(times[row])} after {iso(times[row - 1])} (row {row + 1})"
         raise LogError(f"Expected unique times that ascend, got {got}.")
     return times
-
-
-def _state_changes(frame: Frame) -> Iterator[NDArray[np.int64]]:
-    """Cells that differ from the one above, node by node: twice their number, row by row, and their state."""
-    numeric = (bool, int, float, np.number, np.bool_)
-    for node, cells in enumerate(frame.values):
-        states = cells
-        if cells.dtype.kind not in "biuf":  # dates compare as numbers do
-            states = np.array([float(cell) if isinstance(cell, numeric) else np.nan for cell in cells])
-        idle = states == 1
-        for row in np.flatnonzero(~idle & (states != 0))[:1]:
-            time = iso(np.datetime64(frame.index[row], "ns").astype(np.int64))
-            where = f"row {row + 1}, {time}, node {one_line(frame.columns[node])}"
-            raise LogError(f"Expected node states to be 0 or 1, got {shorten(cells[row])} ({where}).")
-        rows = np.flatnonzero(np.append(idle[0], idle[1:] != idle[:-1]))
-        yield 2 * (rows * len(frame.columns) + node) + idle[rows]
 
 
 _READERS = {Form.PARQUET: _read_parquet, Form.CSV: _read_csv, Form.PICKLE: _read_pickled, Form.TAR: _read_pickled}

@@ -149,30 +149,27 @@ def _make_cells(kind: str, content: Mapping[str, Any], is_down: Callable[[str], 
 
 def _make_job_cells(job: Mapping[str, Any]) -> Sequence[object]:
     """Cells of a job; accounting has its times in `time`, the controller beside it."""
-    times, states, tres = job.get("time"), job.get("job_state"), job.get("tres_alloc_str")
+    times = job.get("time")
     if isinstance(times, dict):
-        state = job.get("state")
-        states = state.get("current") if isinstance(state, dict) else state
-        tres = _join_resources(job.get("tres"))
+        states = job.get("state")
         names = {"submit_time": "submission", "start_time": "start", "end_time": "end", "time_limit": "limit"}
         job = {**job, **{name: times.get(old) for name, old in names.items()}}
-        job["node_count"] = job.get("allocation_nodes")
+        job["job_state"] = states.get("current") if isinstance(states, dict) else states
+        job["node_count"], job["tres_alloc_str"] = job.get("allocation_nodes"), _join_resources(job.get("tres"))
     else:
         times = {}
-    state = words(states)
+    state = words(job.get("job_state"))
     submit, start, end = (_time(job.get(name)) for name in ("submit_time", "start_time", "end_time"))
     elapsed, suspended = (_number(times.get(name)) for name in ("elapsed", "suspended"))
+    limit, count = (_number(job.get(name)) for name in ("time_limit", "node_count"))
     if state.startswith(_GOES_ON):
         # A job that runs has the end that its limit allows, after what it was suspended: it may run so long.
-        lengths = [elapsed] if elapsed is not None else []
-        if isinstance(start, int) and isinstance(end, int) and end > start:
-            lengths.append(end - start)
-        elapsed, end = max(lengths, default=None), _UNSET
-    limit = _number(job.get("time_limit"))
+        lasts = end - start if isinstance(start, int) and isinstance(end, int) else 0
+        elapsed, end = (lasts if lasts > (elapsed or 0) else elapsed), _UNSET
     cells = (
         *(job.get("job_id"), _job_name(job), job.get("cluster"), job.get("partition"), state, submit, start, end),
-        *(None if elapsed is None else str(elapsed), str(suspended or 0), f"{limit}:00" if limit else ""),
-        *(_number(job.get("node_count")), tres, job.get("nodes")),
+        *("" if elapsed is None else str(elapsed), str(suspended or 0), f"{limit}:00" if limit else "", count),
+        *(job.get("tres_alloc_str"), job.get("nodes")),
     )
     return [cell or "" for cell in cells]
 

@@ -26,7 +26,7 @@ from bftrainer.replay import Settings
 from bftrainer.replay.power_draw import Steps, steps_between, value_at
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.tasksets import AssumedScaling, TaskSet, read_task_set
-from bftrainer.tasksets.task_set import doubts_of_scaling
+from bftrainer.tasksets.task_files import doubts_of_scaling
 from solvers.reference_solvers import EqualShare
 from solvers.registry import check_licence, get_solver, isolate_solver
 

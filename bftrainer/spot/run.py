@@ -203,7 +203,7 @@ def run_figure(run: SpotRun, figures: Mapping[str, Any]) -> Figure:
 
     figure = Figure(figsize=(8.0, 5.0), layout="constrained")
     above, below = figure.subplots(2, 1, height_ratios=(4, 1))
-    plot_counts(CountTrace.of(run.log), above)
+    plot_counts(CountTrace.from_log(run.log), above)
     starts_h = np.array([phase.start_ns for phase in run.phases] + [run.phases[-1].end_ns]) / NS_PER_S / 3600.0
     sizes = [phase.world_size for phase in run.phases] + [0]
     above.fill_between(starts_h, sizes, step="post", color=palette()["blue"], label="training")

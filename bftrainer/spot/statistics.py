@@ -227,7 +227,7 @@ def daily_cycle(time_ns: Ints, window_ns: tuple[int, int]) -> DailyCycle | None:
 
 def hole_figures(log: NodeLog) -> Figures:
     """Statistics of holes: how many nodes become idle at one instant, and how often."""
-    holes = ChangeTrace.of(log, joins=True)
+    holes = ChangeTrace.from_log(log, joins=True)
     window_ns = log.end_ns - log.start_ns
     figures: Figures = {"holes": holes.number.size, "hole_mean_nodes": mean_or_none(holes.number)}
     figures["holes_per_hour"] = ratio(holes.number.size * _HOUR_NS, window_ns)
@@ -289,7 +289,7 @@ def trace_statistics(trace: AvailabilityTrace) -> TraceStatistics:
 
 def pool_figures(log: NodeLog) -> Figures:
     """Statistics of the number of nodes, weighted by time."""
-    counts = CountTrace.of(log)
+    counts = CountTrace.from_log(log)
     length_s = np.diff(counts.time_ns) / NS_PER_S
     levels = counts.count[:-1]
     node_s = float(levels @ length_s)

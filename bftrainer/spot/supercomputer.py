@@ -157,7 +157,7 @@ class SupercomputerModel:
         fragment or no hole.
         """
         fragments = Fragments.from_log(log)
-        holes = ChangeTrace.of(log, joins=True)
+        holes = ChangeTrace.from_log(log, joins=True)
         completed_s = fragments.length_s[fragments.is_complete]
         if not completed_s.size or not holes.number.size:
             raise SettingsError("Expected a log with nodes that become idle and are taken back, got one without.")

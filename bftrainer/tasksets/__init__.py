@@ -3,7 +3,6 @@
 Importing this package imports neither pandas nor pyarrow nor pydantic: each is loaded by the form that needs it.
 """
 
-from bftrainer.tasksets.task_files import read_task_set, write_task_set
-from bftrainer.tasksets.task_set import AssumedScaling, ScalingModel, TaskSet, parse_scaling_model
+from bftrainer.tasksets.task_files import AssumedScaling, ScalingModel, TaskSet, read_task_set, write_task_set
 
-__all__ = ["AssumedScaling", "ScalingModel", "TaskSet", "parse_scaling_model", "read_task_set", "write_task_set"]
+__all__ = ["AssumedScaling", "ScalingModel", "TaskSet", "read_task_set", "write_task_set"]

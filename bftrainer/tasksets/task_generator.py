@@ -63,7 +63,14 @@ def generate_tasks(
         raise SettingsError(f"Expected an interval >= 0 s, got {interval_s}.")
     if start_ns is not None and start_ns + (count - 1) * interval_s * NS_PER_S >= _LAST_NS:
         raise SettingsError(f"Expected {count} submissions before the year 2262, got one every {interval_s} s.")
-    models = _choose_models(scenario, count, rng, model)
+    names = list(IMAGENET_CURVES)
+    if scenario not in ("hpo", "nas"):
+        raise SettingsError(f"Unknown scenario {scenario!r}.{suggestion(scenario, ['hpo', 'nas'])}")
+    if scenario == "hpo" and model not in names:
+        raise SettingsError(f"Unknown model {model!r}.{suggestion(model, names)}")
+    models = [model] * count
+    if scenario == "nas":
+        models = [names[index] for index in rng.permutation(np.resize(np.arange(len(names)), count))]
     group = f"hpo-{model}" if scenario == "hpo" else "nas"
     draws = 1 if scenario == "hpo" else count
     grow, shrink = (np.resize(rng.uniform(*bounds, draws), count) for bounds in (_GROW_COST_S, _SHRINK_COST_S))
@@ -80,16 +87,3 @@ def generate_tasks(
         )
         for i in range(count)
     )
-
-
-def _choose_models(scenario: str, count: int, rng: np.random.Generator, model: str) -> list[str]:
-    """Name of each task's model."""
-    names = list(IMAGENET_CURVES)
-    if scenario == "nas":
-        order = np.resize(np.arange(len(names)), count)
-        return [names[index] for index in rng.permutation(order)]
-    if scenario == "hpo" and model in names:
-        return [model] * count
-    if scenario == "hpo":
-        raise SettingsError(f"Unknown model {model!r}.{suggestion(model, names)}")
-    raise SettingsError(f"Unknown scenario {scenario!r}.{suggestion(scenario, ['hpo', 'nas'])}")

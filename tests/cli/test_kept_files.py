@@ -141,6 +141,6 @@ def test_metadata_of_another_log_stay(call, here, there, target):
     for force in ((), ("--force",)):
         check_refusal(
             call("convert", "evt.pkl", target, *force),
-            f"{target}: Its metadata would replace log.json, those of {there}; choose another name.",
+            f"{target}: Its metadata would replace log.json of {there}; choose another name.",
         )
     assert contents(here) == before

@@ -17,13 +17,13 @@ from bftrainer.nodelogs.availability import (
     ChangeTrace,
     CountTrace,
     churn_log,
+    convert,
     read_availability,
     read_pair,
     read_spot_trace,
     write_changes,
     write_spot_trace,
 )
-from bftrainer.nodelogs.convert import convert
 from bftrainer.spot import trace_statistics
 from tests.examples import examples
 from tests.strategies import node_logs
@@ -201,7 +201,8 @@ def test_additions_carry_the_earlier_time_and_falls_the_later():
     """A rise is dated by the row before it, a fall by the row that shows it."""
     trace = counts((0, 1), (10, 4), (20, 2), (30, 2))
     assert (trace.additions().time_ns.tolist(), trace.additions().number.tolist()) == ([0], [3])
-    assert (trace.falls().time_ns.tolist(), trace.falls().number.tolist()) == ([20 * S], [2])
+    falls = AvailabilityTrace.from_log(trace.log()).terminations
+    assert (falls.time_ns.tolist(), falls.number.tolist()) == ([20 * S], [2])
 
 
 def test_events_of_each_kind():
@@ -211,10 +212,7 @@ def test_events_of_each_kind():
     plain = churn_log((0, 30 * S), 1, changes)
     assert (AvailabilityTrace.from_log(spot).kind, AvailabilityTrace.from_log(spot).event_ns.size) == ("spot", 4)
     assert (AvailabilityTrace.from_log(plain).kind, AvailabilityTrace.from_log(plain).event_ns.size) == ("nodes", 4)
-    trace = counts((0, 1), (10, 2), (20, 2))
-    assert (
-        AvailabilityTrace.from_counts(trace).event_ns.size == AvailabilityTrace.from_log(trace.log()).event_ns.size == 3
-    )
+    assert AvailabilityTrace.from_log(counts((0, 1), (10, 2), (20, 2)).log()).event_ns.size == 3
 
 
 def test_churn_gives_names_back():
@@ -229,7 +227,7 @@ def test_churn_gives_names_back():
 def test_churn_keeps_count(churn, data):
     """Whoever is picked, as many nodes are there as the numbers say."""
     initial, changes = churn
-    trace = CountTrace.of(churn_log((0, S), initial, changes, lambda live: data.draw(st.integers(0, live - 1))))
+    trace = CountTrace.from_log(churn_log((0, S), initial, changes, lambda live: data.draw(st.integers(0, live - 1))))
     at = np.searchsorted(trace.time_ns, [time for time, _, _ in changes], side="right") - 1
     expected = itertools.accumulate((added - taken for _, taken, added in changes), initial=initial)
     assert [initial, *trace.count[at]] == list(expected)
@@ -277,7 +275,7 @@ def test_counts_of_any_log(tmp_path_factory, log):
         live += len(joined) - len(left)
         expected[log.start_ns + round(time_s * S)] = live
     for one in (log, read_node_log(folder / "b.parquet")):
-        trace = CountTrace.of(one)
+        trace = CountTrace.from_log(one)
         by_time = dict(zip(trace.time_ns.tolist(), trace.count.tolist(), strict=True))
         assert {time: by_time[time] for time in expected} == expected
         assert list(by_time) == log.row_times_ns().tolist()

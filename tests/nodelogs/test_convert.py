@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import InputError, InvalidTaskError, LogError, OutputError
 from bftrainer.nodelogs import read_node_log, write_node_log
-from bftrainer.nodelogs.convert import convert, is_task_set
+from bftrainer.nodelogs.availability import convert, is_task_set
 from bftrainer.tasksets import read_task_set, write_task_set
 from tests.examples import examples
 from tests.strategies import node_logs

@@ -83,8 +83,8 @@ def test_huge_lists_are_refused_at_once(text):
 
 def test_numbers():
     """Sets of numbers may be separated by commas or blanks, as in Flux."""
-    assert numbers("0-3 7") == numbers("0-3,7,2") == (0, 1, 2, 3, 7)
-    assert numbers("") == ()
+    assert numbers("0-3 7") == numbers("0-3,7,2") == [0, 1, 2, 3, 7]
+    assert numbers("") == []
     for text in ("a", "1-", "3-1", "-1"):
         with pytest.raises(LogError, match="Expected numbers and ranges"):
             numbers(text)

@@ -128,7 +128,7 @@ models = st.builds(MinuteModel, chances, chances, chances, sizes, sizes, sizes, 
 def test_nodes_stay_within_bounds(model, seed, most, data):
     """Never fewer than none, never more than the most, and the log opens with the nodes asked for."""
     initial = data.draw(st.integers(0, most))
-    count = CountTrace.of(log_of(model.adjust(initial_nodes=initial, max_nodes=most), seed, 200))
+    count = CountTrace.from_log(log_of(model.adjust(initial_nodes=initial, max_nodes=most), seed, 200))
     assert count.count.min() >= 0
     assert count.count.max() <= most
     assert count.count[0] == initial
@@ -163,7 +163,7 @@ def test_what_cannot_be_fitted(tmp_path):
             generate_trace(1.0, model=model, like=path)
     busy = CountTrace(np.arange(7) * 20 * 10**9, np.array([9, 8, 9, 10, 11, 12, 11]))
     with pytest.raises(SettingsError, match=r"at most one event a minute.*addition_chance 2; try --model superc"):
-        MinuteModel.fit(AvailabilityTrace.from_counts(busy))
+        MinuteModel.fit(AvailabilityTrace.from_log(busy.log()))
 
 
 # --- the model of a supercomputer -------------------------------------------------------------------------------------

@@ -186,7 +186,7 @@ RUN = simulate(LOG, DRAWN)
 
 def test_traces_are_drawn():
     """The step line has the counts over hours; survival falls from 1 at its times, and may be empty."""
-    line = plot_counts(CountTrace.of(LOG)).lines[0]
+    line = plot_counts(CountTrace.from_log(LOG)).lines[0]
     assert line.get_xdata().tolist() == [0.0, 0.5, 1.0, 2.0]
     assert line.get_ydata().tolist() == [4, 3, 4, 4]
     _, below = trace_figure(None, Survival(np.array([10.0, 20.0]), np.array([0.5, 0.0]))).axes

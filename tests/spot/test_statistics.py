@@ -73,7 +73,7 @@ def test_a_count_trace_by_hand():
 
     Rows at 0, 1, 3, 6, 11 min: 2, 14, 11, 12, 9 nodes. Additions 12 (big) and 1, preemptions 3 and 3.
     """
-    found = figures(AvailabilityTrace.from_counts(counts((0, 2), (60, 14), (180, 11), (360, 12), (660, 9))))
+    found = figures(AvailabilityTrace.from_log(counts((0, 2), (60, 14), (180, 11), (360, 12), (660, 9)).log()))
     assert found["row_interval_mean_s"] == 165.0
     assert found["row_interval_std_s"] == pytest.approx(np.std([60, 120, 180, 300], ddof=1))
     assert found["preemptions_per_minute"] == pytest.approx(6 / 11)
@@ -87,7 +87,7 @@ def test_a_count_trace_by_hand():
     )
     assert found["termination_interval_mean_s"] == 480.0
     # Two events in a minute are one minute that sees one.
-    found = figures(AvailabilityTrace.from_counts(counts((0, 9), (10, 8), (20, 7), (200, 6), (600, 6))))
+    found = figures(AvailabilityTrace.from_log(counts((0, 9), (10, 8), (20, 7), (200, 6), (600, 6)).log()))
     assert (found["preemption_chance"], found["preemption_minute_share"]) == pytest.approx((0.3, 0.2))
     # What terminations alone cannot tell is null.
     found = figures(AvailabilityTrace("terminations", ChangeTrace(np.array([0, MIN]), np.array([1, 2]))))
@@ -97,8 +97,8 @@ def test_a_count_trace_by_hand():
 @pytest.mark.parametrize(
     "trace",
     [
-        AvailabilityTrace.from_counts(CountTrace(np.array([5]), np.array([0]))),
-        AvailabilityTrace.from_counts(CountTrace(np.array([5]), np.array([3]))),
+        AvailabilityTrace.from_log(CountTrace(np.array([5]), np.array([0])).log()),
+        AvailabilityTrace.from_log(CountTrace(np.array([5]), np.array([3])).log()),
         AvailabilityTrace("terminations", ChangeTrace(np.array([5]), np.array([3]))),
         AvailabilityTrace("terminations", ChangeTrace(np.empty(0, np.int64), np.empty(0, np.int64))),
         AvailabilityTrace.from_log(churn_log((0, 0), 2, [])),

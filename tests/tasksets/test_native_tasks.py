@@ -9,7 +9,8 @@ from hypothesis import given
 
 from bftrainer.errors import InvalidTaskError, OutputError, SettingsError
 from bftrainer.model import ScalingCurve, TaskSpec
-from bftrainer.tasksets import parse_scaling_model, read_task_set, write_task_set
+from bftrainer.tasksets import read_task_set, write_task_set
+from bftrainer.tasksets.task_files import parse_scaling_model
 from tests.strategies import EPOCH_NS, task_sets
 from tests.worlds import saving_fields
 
@@ -44,7 +45,7 @@ def toml(tmp_path):
 def test_round_trip(tmp_path_factory, tasks):
     """Tasks written and read back are equal in every field, to the last digit."""
     path = tmp_path_factory.mktemp("round") / "jobs.toml"
-    assert write_task_set(path, tasks) == ()
+    assert write_task_set(path, tasks) == []
     task_set = read_task_set(path)
     assert task_set.tasks == tasks
     assert (task_set.warnings, task_set.sources, task_set.assumed_scaling) == ((), (path,), None)
@@ -56,7 +57,7 @@ def test_what_saving_takes_comes_back(tmp_path_factory, fields):
     path = tmp_path_factory.mktemp("saving") / "jobs.toml"
     plain = TaskSpec("J0", 1, 4, 1.0, ScalingCurve.linear(0.1, 4), submit_ns=EPOCH_NS)
     tasks = (plain, replace(plain, name="J1", **fields))
-    assert write_task_set(path, tasks) == ()
+    assert write_task_set(path, tasks) == []
     assert read_task_set(path).tasks == tasks
     saves = replace(plain, checkpoint_s=5.0, restart_s=6.0)
     [said] = write_task_set(path.with_name("jobs-Jbnd.pkl"), [saves])
