@@ -11,7 +11,7 @@ from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, Objective
 from bftrainer.objectives import name_of_objective
 from bftrainer.plugins import require_extra
-from bftrainer.report.comparison import figures_of
+from bftrainer.report.comparison import figures_of, relative
 from bftrainer.report.glossary import GLOSSARY, ON_SCALING, check_metrics
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.run import run_replay
@@ -92,8 +92,11 @@ class Advice:
         """Relative improvement of the best settings over the given ones: on the training part, and on the rest."""
         if self.best == self.plan.current:
             return 0.0, 0.0
-        sign = GLOSSARY[self.plan.metric].better
-        return _gain(*self.trained, sign), _gain(*self.held_out, sign)
+        sign, gains = GLOSSARY[self.plan.metric].better, []
+        for current, best in (self.trained, self.held_out):
+            change = relative(best, current)
+            gains.append(sign * (math.inf * best if change is None else change))
+        return gains[0], gains[1]
 
     @property
     def verdict(self) -> str:
@@ -112,7 +115,7 @@ class Advice:
 
     def sentence(self) -> str:
         """The advice in words."""
-        trained, held_out = map(_amount, self.gains, (self.trained, self.held_out))
+        trained, held_out = map(_describe_gain, self.gains, (self.trained, self.held_out))
         if self.verdict == "better":
             return f"Use these settings: better by {trained} on the training part, and by {held_out} on the rest."
         if self.verdict == "overfit":
@@ -146,14 +149,7 @@ def finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _gain(current: float, best: float, sign: int) -> float:
-    change = sign * (best - current)
-    if current:
-        return change / abs(current)
-    return math.inf * change if change else 0.0
-
-
-def _amount(gain: float, values: tuple[float, float]) -> str:
+def _describe_gain(gain: float, values: tuple[float, float]) -> str:
     """Difference in words: relative, unless one of both values is below 0."""
     if math.isfinite(gain) and min(values) >= 0.0:
         return f"{100 * abs(gain):.2f} %"
@@ -179,13 +175,20 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
             scores[settings] = measure_settings(training, settings, metric)
         return scores[settings]
 
-    if math.isnan(measure(current)):
-        raise SettingsError(f"No value of {metric} on the training part.{_why_missing(metric, inputs)}")
+    def check(part: str, *values: float) -> None:
+        """Refuse a metric without a value on a part of the log, and say why."""
+        if any(map(math.isnan, values)):
+            notes = [f"Note: {note}" for note in inputs.notes]
+            if metric in _OF_ALL:
+                label = GLOSSARY[_OF_ALL[metric]].label
+                notes.insert(0, f"It is taken of runs with all {len(inputs.tasks):,} {label}.")
+            raise SettingsError(" ".join([f"No value of {metric} on the {part} part.", *notes]))
+
+    check("training", measure(current))
     _sample(plan, len(inputs.tasks), measure, on_trial)
     best = find_best(scores, metric)
     held_out = measure_settings(remainder, current, metric), measure_settings(remainder, best, metric)
-    if any(map(math.isnan, held_out)):
-        raise SettingsError(f"No value of {metric} on the held-out part.{_why_missing(metric, inputs)}")
+    check("held-out", *held_out)
     assumed = inputs.assumed_scaling.note if inputs.assumed_scaling and metric in ON_SCALING else None
     split_s = training.until_s(inputs.log.start_ns)
     return Advice(plan, best, (scores[current], scores[best]), held_out, split_s, scores, assumed)
@@ -220,17 +223,9 @@ def measure_settings(config: ReplayConfig, settings: SearchedSettings, metric: s
     options: dict[str, Any] = {"forward_time_s": settings.forward_time_s, "max_tasks": settings.max_tasks}
     inputs = load_inputs(replace(config, objective=settings.objective, **options))
     summary = run_replay(inputs=inputs, details=False).summary()
-    value = figures_of(summary).get(metric)
-    if metric in _OF_ALL and summary[_OF_ALL[metric]] < summary["tasks_total"]:
-        return math.nan
-    return math.nan if value is None else float(value)
-
-
-def _why_missing(metric: str, inputs: Inputs) -> str:
-    """Reasons why a figure has no value, as the end of a message."""
-    counted = _OF_ALL.get(metric)
-    of_all = f" It is taken of runs with all {len(inputs.tasks):,} {GLOSSARY[counted].label}." if counted else ""
-    return of_all + "".join(f" Note: {note}" for note in inputs.notes)
+    value, counted = figures_of(summary).get(metric), _OF_ALL.get(metric)
+    is_of_all = counted is None or summary[counted] == summary["tasks_total"]
+    return float(value) if value is not None and is_of_all else math.nan
 
 
 def _sample(

@@ -32,7 +32,7 @@ from bftrainer.campaigns.idle_time import (
     saturate_pool,
     spread_amounts,
 )
-from bftrainer.campaigns.verdict import MachinePrices, Thresholds, evaluate_kind, verdict_of
+from bftrainer.campaigns.verdict import RECOMMENDED, MachinePrices, Thresholds, evaluate_kind, verdict_of
 from bftrainer.errors import InputError, SettingsError
 from bftrainer.files.opening import Form, form_of
 from bftrainer.files.text_files import first_row
@@ -145,11 +145,10 @@ def assessment_of(
         "startup_cost": "full",
         "kinds": kinds,
     }
-    verdict = verdict_of(answer, plan.thresholds, plan.prices)
-    best = next(kind for kind in kinds if kind["name"] == verdict["about"])
-    has_grants = verdict["verdict"] != "none" and best["useful_node_s"] > 0
-    grants = _measure_grants(plan, configs[best["name"]], best, steps) if has_grants else None
-    return answer | verdict | {"grants": grants}
+    answer |= verdict_of(answer, plan.thresholds, plan.prices)
+    best = next(kind for kind in kinds if kind["name"] == answer["about"])
+    has_grants = answer["verdict"] != "none" and best["useful_node_s"] > 0
+    return answer | {"grants": _measure_grants(plan, configs[best["name"]], best, steps) if has_grants else None}
 
 
 def _configure(plan: AssessPlan, idle: Mapping[str, Any], tasks: tuple[TaskSpec, ...]) -> ReplayConfig:
@@ -172,23 +171,30 @@ def _measure_kinds(configs: Mapping[str, ReplayConfig], steps: Steps) -> dict[st
     """Figures of each kind of tasks, with the settings that are best on the first part and not worse on the rest."""
     searches = steps({f"settings {name}": config for name, config in configs.items()}, _search)
     settings = dict(zip(configs, searches, strict=True))
-    replays: dict[str, ReplayConfig] = {}
+    replays = {
+        f"replay {name} {which}": replace(config, **settings[name][which])
+        for name, config in configs.items()
+        for which in ("given", "best")
+        if which == "given" or settings[name]["best"] != settings[name]["given"]
+    }
+    figures, answer = dict(zip(replays, steps(replays, _replay), strict=True)), {}
     for name, config in configs.items():
-        for which in ("given", "best")[: 1 + (settings[name]["best"] != settings[name]["given"])]:
-            replays[f"replay {name} {which}"] = replace(config, **settings[name][which])
-    figures = dict(zip(replays, steps(replays, _replay), strict=True))
-    answer = {}
-    for name, config in configs.items():
-        current = figures[f"replay {name} given"]
+        search, plan, current = settings[name], _plan_search(config), figures[f"replay {name} given"]
         best = figures.get(f"replay {name} best", current)
-        advice = _advise(config, settings[name], (current["held_out"], best["held_out"]))
-        answer[name] = {"settings": advice, **(best if advice["verdict"] == "better" else current)}
+        trained = [math.nan if value is None else value for value in search["trained"]]
+        held_out = (current["held_out"], best["held_out"])
+        advice = Advice(plan, replace(plan.current, **search["best"]), (trained[0], trained[1]), held_out)
+        is_better = advice.verdict == "better"
+        words = {"verdict": advice.verdict, "why": advice.sentence(), "tried": search["tried"]}
+        gains = dict(zip(("gain_training", "gain_held_out"), map(finite_or_none, advice.gains), strict=True))
+        chosen = search["best" if is_better else "given"] | words | gains
+        answer[name] = {"settings": chosen, **(best if is_better else current)}
     return answer
 
 
 def _measure_grants(plan: AssessPlan, config: ReplayConfig, best: Mapping[str, Any], steps: Steps) -> dict[str, Any]:
     """Useful node-seconds of a kind in each stretch of the window, if the scheduler grants something."""
-    config = replace(config, **{name: best["settings"][name] for name in ("forward_time_s", "max_tasks")})
+    config = replace(config, **{name: best["settings"][name] for name in RECOMMENDED})
     ways, figures = dict(GRANTS), {"named": dict(best)}
     if plan.log.window_s > plan.grant_window_s:
         end = plan.log.since(plan.log.end_ns - round(plan.grant_window_s * NS_PER_S))
@@ -218,22 +224,9 @@ def _search(config: ReplayConfig) -> dict[str, Any]:
             if settings not in scores:
                 scores[settings] = measure_settings(first, settings, _USEFUL)
         best = find_best(scores, _USEFUL)
+    given, chosen = ({name: getattr(one, name) for name in RECOMMENDED} for one in (plan.current, best))
     trained = [finite_or_none(scores[settings]) for settings in (plan.current, best)]
-    return {"given": _to_dict(plan.current), "best": _to_dict(best), "trained": trained, "tried": len(scores)}
-
-
-def _to_dict(settings: SearchedSettings) -> dict[str, Any]:
-    return {"forward_time_s": settings.forward_time_s, "max_tasks": settings.max_tasks}
-
-
-def _advise(config: ReplayConfig, search: Mapping[str, Any], held_out: tuple[float, float]) -> dict[str, Any]:
-    """Settings that are better on the first part of the log and on the rest, else the given ones; and why."""
-    plan = _plan_search(config)
-    current, best = (math.nan if value is None else value for value in search["trained"])
-    advice = Advice(plan, replace(plan.current, **search["best"]), (current, best), held_out)
-    gains = dict(zip(("gain_training", "gain_held_out"), map(finite_or_none, advice.gains), strict=True))
-    words = {"verdict": advice.verdict, "why": advice.sentence(), "tried": search["tried"]}
-    return _to_dict(advice.recommendation) | words | gains
+    return {"given": given, "best": chosen, "trained": trained, "tried": len(scores)}
 
 
 class _NodeStarts(Observer):

@@ -160,28 +160,17 @@ def measure_grants(kind: Mapping[str, Any], replays: Mapping[str, Mapping[str, A
 
 def _describe(kind: str, grants: Mapping[str, Mapping[str, Any]]) -> str:
     """What each grant brings, in one sentence, and why one may bring less."""
-    effects = " and ".join(f"{_describe_change(grants[name])} {_WORDS[name]}" for name in GRANTS)
-    text = f"{name_tasks(kind)} would do {effects}."
-    is_clear = [name for name in GRANTS if _is_clear(grants[name])]
-    is_worth = any(grants[name]["gain"] >= _WORTH for name in is_clear)
-    neither = f"Neither grant brings {100 * _WORTH:.0f} % here" if is_clear else "Neither grant matters here"
+    effects, clear = list[str](), list[float]()  # clear is a gain whose interval does not hold 0
+    for name, words in _WORDS.items():
+        gain, (low, high) = grants[name]["gain"], grants[name]["gain_ci95"]
+        text = f"{100 * abs(gain):.1f} % {'more' if gain >= 0 else 'less'}"
+        if low is not None:
+            ends = [f"{round(100 * bound, 1) + 0.0:+.1f}" for bound in (low, high)]
+            clear += [] if low <= 0.0 <= high else [gain]
+            text = f"{'no more and no less' if low <= 0.0 <= high else text} ({ends[0]} to {ends[1]} %, 95 %)"
+        effects.append(f"{text} {words}")
+    text = f"{name_tasks(kind)} would do {' and '.join(effects)}."
+    neither = f"Neither grant brings {100 * _WORTH:.0f} % here" if clear else "Neither grant matters here"
+    is_worth = any(gain >= _WORTH for gain in clear)
     text = f"{text[0].upper()}{text[1:]}" if is_worth else f"{neither}: {text}"
-    return text + f" Less is possible: {WHY_LESS}." * any(grants[name]["gain"] < 0 for name in is_clear)
-
-
-def _is_clear(grant: Mapping[str, Any]) -> bool:
-    """Whether the interval of a gain does not hold 0."""
-    low, high = grant["gain_ci95"]
-    return low is not None and (low > 0.0 or high < 0.0)
-
-
-def _describe_change(grant: Mapping[str, Any]) -> str:
-    """A gain in words, with its interval; no word of more or less where that holds 0."""
-    low, high = grant["gain_ci95"]
-    interval = ""
-    if low is not None:
-        ends = [f"{round(100 * bound, 1) + 0.0:+.1f}" for bound in (low, high)]
-        interval = f" ({ends[0]} to {ends[1]} %, 95 %)"
-        if not _is_clear(grant):
-            return f"no more and no less{interval}"
-    return f"{100 * abs(grant['gain']):.1f} % {'more' if grant['gain'] >= 0 else 'less'}{interval}"
+    return text + f" Less is possible: {WHY_LESS}." * any(gain < 0 for gain in clear)

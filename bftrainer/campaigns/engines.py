@@ -34,19 +34,17 @@ class DaskEngine:
     """A Dask cluster: a running one, or one made of a batch system's jobs.
 
     `jobqueue` is a TOML file: ``system``, a class of dask-jobqueue in lower case (slurm, pbs, lsf, ...), ``jobs``, how
-    many, and arguments of that class; the output of jobs goes to `job_logs`, unless it names a `log_directory`. A
-    `SettingsError` if neither or both are given, Dask is not installed, or the file cannot be used.
+    many, and arguments of that class. A `SettingsError` if neither or both are given, Dask is not installed, or the
+    file cannot be used.
     """
 
-    def __init__(
-        self, scheduler: str | None = None, jobqueue: Path | None = None, job_logs: Path | None = None
-    ) -> None:
+    def __init__(self, scheduler: str | None = None, jobqueue: Path | None = None) -> None:
         if (scheduler is None) == (jobqueue is None):
             raise SettingsError("Give either --scheduler or --dask-jobqueue for the engine dask.")
         require_extra("The engine dask needs", "dask", "distributed", *(["dask_jobqueue"] if jobqueue else []))
         self._scheduler, self._file = scheduler, jobqueue
         if jobqueue is not None:
-            self._read_jobqueue(jobqueue, job_logs)
+            self._read_jobqueue(jobqueue)
 
     def __call__(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
         """Connect, then yield results as they are ready; Dask repeats the work of a lost worker.
@@ -88,7 +86,7 @@ class DaskEngine:
             waited = f"{scheduler}: No Dask scheduler answered within {CONNECT_S:.0f} s"
             raise SettingsError(f"{self._file or waited}: {_first_line(error)}") from None
 
-    def _read_jobqueue(self, path: Path, job_logs: Path | None) -> None:
+    def _read_jobqueue(self, path: Path) -> None:
         """Take number of jobs, and what makes their cluster, from a file."""
         table = toml_file(path, SettingsError)
         system, jobs, kinds = str(table.pop("system", "")), table.pop("jobs", None), {}
@@ -105,12 +103,6 @@ class DaskEngine:
             raise SettingsError(f"{path}: Expected jobs, how many to submit, got {jobs!r}.")
         # dask-jobqueue inserts values into a job's script without quotes.
         table.setdefault("python", shlex.quote(sys.executable))
-        if job_logs is not None:
-            logs = str(job_logs.resolve())
-            # Some batch systems' options take quotes literally.
-            if "log_directory" not in table and len(logs.split()) > 1:
-                raise SettingsError(f"{path}: Expected a log_directory, as jobs cannot log to one with blanks, {logs}.")
-            table.setdefault("log_directory", logs)
         self._jobs, self._make_cluster = jobs, partial(getattr(dask_jobqueue, kinds[system]), **table)
 
 

@@ -7,7 +7,7 @@ import json
 import math
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import resources
@@ -49,6 +49,7 @@ _IMAGES_PER_NODE_S = 2500.0  # of the published models, about
 _ETAS, _USUAL_ETA = (0.0, 0.25, 0.5, 0.75, 1.0), 0.5
 _TUNED, _GRID = PolicyPair("zeus", "jit"), PolicyPair("grid", "jit")
 Levels = dict[Any, Estimate]
+Figures = Mapping[str, Any]
 COLUMNS = ("figure", "line", "axis", "level", "what", "mean", "ci95", "n")
 """Columns of the data; `ci95` is half the width of the interval."""
 
@@ -197,31 +198,28 @@ def reproduce_paper(
     with bftrainer. `command` is for the page; `on_done` is called `count_steps` times.
     """
     check_log(paper, log, quick=quick)
-    if paper != "bftrainer":
-        with result_directory(directory, force=force) as place:
+    with ExitStack() as stack:
+        if paper == "bftrainer":
+            notes = _write_sweep(log, directory, quick=quick, has_leave=resume or force)
+            spec, engine = read_sweep(directory / SWEEP), local_engine(workers)
+            sweep = run_sweep(spec, directory, engine, on_done, resume=resume, force=force)
+            for point in sweep.failures:
+                raise BftrainerError(f"{directory}: Point {point.point.number} failed: {point.error}")
+            result = evaluate_bftrainer(sweep.points, log, notes, quick=quick)
+            stack.enter_context(open_sweep(directory, _FILES, has_leave=True))
+            folder = directory
+        else:
+            folder = stack.enter_context(result_directory(directory, force=force)).working
             evaluate = evaluate_zeus if paper == "zeus" else evaluate_bamboo
             result = evaluate(log, workers, quick=quick)
             on_done(result)
-            return _write(result, paper, log, place.working, command)
-    notes = _write_sweep(log, directory, quick=quick, has_leave=resume or force)
-    spec = read_sweep(directory / SWEEP)
-    sweep = run_sweep(spec, directory, local_engine(workers), on_done, resume=resume, force=force)
-    for point in sweep.failures:
-        raise BftrainerError(f"{directory}: Point {point.point.number} failed: {point.error}")
-    result = _evaluate_bftrainer(sweep.points, log, notes, quick=quick)
-    with open_sweep(directory, _FILES, has_leave=True):
-        return _write(result, paper, log, directory, command)
-
-
-def _write(result: Reproduction, paper: str, log: Path | None, directory: Path, command: str) -> dict[str, Any]:
-    summary = result.summary(paper, log)
-    text = json.dumps({"made": command, **summary}, indent=1, allow_nan=False) + "\n"
-    table = io.BytesIO()
-    write_csv(table, COLUMNS, (cell.values() for cell in summary["cells"]))
-    contents = (reproduction_page(summary, result.comparisons, command), table.getvalue(), text.encode())
-    for name, content in zip(_FILES, contents, strict=True):
-        with replacing(directory / name) as stream:
-            stream.write(content)
+        summary, table = result.summary(paper, log), io.BytesIO()
+        write_csv(table, COLUMNS, (cell.values() for cell in summary["cells"]))
+        text = json.dumps({"made": command, **summary}, indent=1, allow_nan=False) + "\n"
+        contents = (reproduction_page(summary, result.comparisons, command), table.getvalue(), text.encode())
+        for name, content in zip(_FILES, contents, strict=True):
+            with replacing(folder / name) as stream:
+                stream.write(content)
     return summary
 
 
@@ -274,30 +272,35 @@ def _write_sweep(log: Path | None, directory: Path, *, quick: bool, has_leave: b
     return notes
 
 
-def _evaluate_bftrainer(
+def evaluate_bftrainer(
     points: Sequence[PointResult], log: Path | None, notes: Sequence[str], *, quick: bool
 ) -> Reproduction:
     """Means of U over the windows at each level, and paired differences of the ways to decide."""
     about, windows = read_papers()["bftrainer"], _WINDOWS[quick]
     figures = iter(point.figures for point in points)
-    runs: dict[str, dict[str, dict[Any, list[Mapping[str, Any]]]]] = {}  # by axis, task set and level
-    for cell in _list_cells(quick=quick):
-        runs.setdefault(cell.axis, {}).setdefault(cell.tasks, {})[cell.level] = list(islice(figures, windows))
-    comparisons = []
-    for axis, label in about["axes"].items():
-        means = {
-            tasks: {level: mean_of(run["efficiency"] for run in of_cell) for level, of_cell in levels.items()}
-            for tasks, levels in runs[axis].items()
+    runs = [(cell, list(islice(figures, windows))) for cell in _list_cells(quick=quick)]
+    usual = ("max_tasks", about["base"]["max_tasks"])
+    optima = {cell.tasks: of_cell for cell, of_cell in runs if (cell.axis, cell.level) == usual}
+
+    def average(axis: str, value: Callable[[Figures, Figures], float | None]) -> dict[str, Levels]:
+        """Means, by task set and level, of what a run and the optimum's in the same window give."""
+        return {
+            tasks: {
+                cell.level: mean_of(map(value, of_cell, optimum))
+                for cell, of_cell in runs
+                if (cell.axis, cell.tasks) == (axis, tasks)
+            }
+            for tasks, optimum in optima.items()
         }
-        comparisons.append(Comparison(axis, means, axis=label, **about["figure"]["axes"]))
+
+    comparisons = [
+        Comparison(axis, average(axis, lambda run, _: run["efficiency"]), axis=label, **about["figure"]["axes"])
+        for axis, label in about["axes"].items()
+    ]
     values = [value for one in comparisons for line in one.lines.values() for value in line.values()]
     best = comparisons[0].text(max(values, key=lambda value: value.mean if value.number else -1.0))
     for metric, label in (("work_done", "change in work done"), ("efficiency", "change in efficiency U")):
-        changes: dict[str, Levels] = {}
-        for tasks, ways in runs["ways"].items():
-            optimum = runs["max_tasks"][tasks][about["base"]["max_tasks"]]
-            pairs = {way: map(partial(ratio_less_one, metric), of_way, optimum) for way, of_way in ways.items()}
-            changes[tasks] = {way: mean_of(ratios) for way, ratios in pairs.items()}
+        changes = average("ways", partial(ratio_less_one, metric))
         comparisons.append(Comparison(metric, changes, label=label, **about["figure"]["ways"]))
     finished = sum(point.figures["tasks_completed"] == point.figures["tasks_total"] for point in points)
     if finished:
@@ -312,35 +315,29 @@ def evaluate_zeus(log: Path | None, workers: int | None, *, quick: bool) -> Repr
     jobs, seeds = SAMPLE_JOBS if log is None else PUBLISHED_JOBS, 5 if quick else 20
     rows = {}
     for eta in _ETAS:
-        pairs = (_TUNED, *((_GRID,) if eta == _USUAL_ETA else ()))
+        pairs = (_TUNED, _GRID) if eta == _USUAL_ETA else (_TUNED,)
         results = simulate_all(trace, simulations_of(jobs, pairs, seeds, eta_knob=eta), workers)
         rows[eta] = {(row.policies, row.job): row for row in compare_policies(trace, results)}
     about = read_papers()["zeus"]["figure"]
     comparisons = []
     for what in ("energy", "time"):
-        lines = {
-            job.dataset: {eta: _rescale(of_eta[_TUNED, job].relative[what], shift=-1.0) for eta, of_eta in rows.items()}
-            for job in jobs
-        }
+        lines: dict[str, Levels] = {job.dataset: {} for job in jobs}
+        for job, (eta, of_eta) in product(jobs, rows.items()):
+            share = of_eta[_TUNED, job].relative[what] or mean_of([])
+            lines[job.dataset][eta] = replace(share, mean=share.mean - 1.0)
         comparisons.append(Comparison(f"eta-{what}", lines, label=f"change in {what}", **about["eta"]))
     regrets: dict[str, Levels] = {str(pair): {} for pair in (_TUNED, _GRID)}
     for (pair, job), row in rows[_USUAL_ETA].items():
-        base = rows[_USUAL_ETA][BASELINE, job].regret_j
+        base, regret = rows[_USUAL_ETA][BASELINE, job].regret_j, row.regret_j or mean_of([])
         if job is not None and pair != BASELINE and base is not None and base.mean:
-            regrets[str(pair)][job.dataset] = _rescale(row.regret_j, factor=1.0 / base.mean)
+            factor = 1.0 / base.mean
+            half = regret.half_width and regret.half_width * factor
+            regrets[str(pair)][job.dataset] = Estimate(regret.mean * factor, half, regret.number)
     comparisons.append(Comparison("regret", regrets, **about["regret"]))
     saved = [-line[_USUAL_ETA].mean for line in comparisons[0].lines.values()]
     words = {"jobs": len(jobs), "log": "the embedded synthetic" if log is None else "the published V100"}
     outcome = f"{100 * min(saved):.1f} to {100 * max(saved):.1f} % by job"
     return Reproduction(comparisons, [outcome], words | {"seeds": seeds})
-
-
-def _rescale(value: Estimate | None, factor: float = 1.0, shift: float = 0.0) -> Estimate:
-    """An estimate in another unit; one of none if there is none."""
-    if value is None:
-        return mean_of([])
-    half = None if value.half_width is None else value.half_width * factor
-    return Estimate(value.mean * factor + shift, half, value.number)
 
 
 def evaluate_bamboo(log: Path | None, workers: int | None, *, quick: bool) -> Reproduction:
@@ -353,7 +350,7 @@ def evaluate_bamboo(log: Path | None, workers: int | None, *, quick: bool) -> Re
     with closing(in_order(sweep.run, list(product(sweep.levels, range(repeats))), workers, 8)) as results:
         runs = {level: list(islice(results, repeats)) for level in levels}
 
-    def average(value: Callable[[Mapping[str, Any], Mapping[str, Any]], float | None]) -> Levels:
+    def average(value: Callable[[Figures, Figures], float | None]) -> Levels:
         """Mean at each level of a figure of a run and of that of the same seed without preemption."""
         return {level: mean_of(map(value, of_level, runs[0.0])) for level, of_level in runs.items()}
 

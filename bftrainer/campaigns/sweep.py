@@ -14,15 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from bftrainer._version import __version__
 from bftrainer.campaigns.engines import Engine
-from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec, plain_value
-from bftrainer.errors import (
-    BftrainerError,
-    InputError,
-    OutputError,
-    SettingsError,
-    SolverUnavailableError,
-    suggestion,
-)
+from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec, locate_option, plain_value
+from bftrainer.errors import BftrainerError, InputError, OutputError, SettingsError, SolverUnavailableError, suggestion
 from bftrainer.files.arrow import parquet_file
 from bftrainer.files.directories import (
     LOCK,
@@ -41,13 +34,7 @@ from bftrainer.parallel import Lost
 from bftrainer.report.campaign_pages import sweep_page
 from bftrainer.report.comparison import figures_of, setting_label
 from bftrainer.report.drawing import PrintFigure, Sheet, palette, wrap_label
-from bftrainer.report.glossary import (
-    ASSUMED,
-    ON_SCALING,
-    assumption_notes,
-    check_metrics,
-    term_of,
-)
+from bftrainer.report.glossary import ASSUMED, ON_SCALING, assumption_notes, check_metrics, term_of
 from bftrainer.report.metrics import Estimate, estimate
 from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_files import read_summary, write_run
@@ -59,8 +46,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TABLE, RUNS = "sweep.parquet", "runs"
-JOB_LOGS = "job-logs"
-"""Directory of the output of a batch system's jobs; always kept."""
 SWEEP = "sweep.toml"
 _KEY = re.compile("[0-9a-f]{16}")
 # Clock times differ between equal runs, so the table leaves them out; summaries have them.
@@ -87,6 +72,13 @@ class PointResult:
     was_done: bool = False
     """Whether an earlier call had finished it."""
 
+    @classmethod
+    def of(cls, point: SweepPoint, summary: Mapping[str, Any], *, was_done: bool = False) -> PointResult:
+        """Result of a point from the summary of its run."""
+        figures = figures_of(json.loads(json.dumps(summary))).items()
+        steady = {name: value for name, value in figures if name not in _WALL and not name.startswith("solve_s_")}
+        return cls(point, steady, summary.get("assumed_scaling"), was_done=was_done)
+
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
@@ -105,7 +97,7 @@ class SweepResult:
 
         rows, has_notes = [], any(result.assumed_scaling for result in self.points)
         for result in self.points:
-            row = {"point": result.point.number, "run": f"{RUNS}/{result.point.key}", **dict(result.point.varied)}
+            row = {"point": result.point.number, "run": f"{RUNS}/{result.point.key}", **result.point.varied}
             row["error"] = result.error
             if has_notes:
                 row["assumed_scaling"] = result.assumed_scaling and result.assumed_scaling["note"]
@@ -145,8 +137,7 @@ def run_sweep(
     """
     _check_place(directory, has_leave=resume or force)
     points = spec.resolve_points()
-    _check_names(spec, points)
-    _check_effects(spec, points)
+    _check_points(spec, points)
     _check_start(points, is_replacing=force)
     results: dict[int, PointResult] = {}
     for point in () if force else points:
@@ -156,7 +147,7 @@ def run_sweep(
     pending = list({point.key: point for point in points if point.number not in results}.values())
     # What runs and the table are written with, imported once before processes are forked.
     import pyarrow.compute
-    import pyarrow.parquet  # noqa: F401
+    import pyarrow.parquet
 
     # A cluster is reached before anything is written.
     with (
@@ -166,7 +157,8 @@ def run_sweep(
         if force:
             _drop_results(directory, {point.key for point in points})
         if not (directory / TABLE).exists():
-            _save_description(directory, spec)
+            with replacing(directory / SWEEP) as stream:
+                stream.write(spec.text)
         for index, outcome in outcomes:
             for point in points:
                 if point.key == pending[index].key:
@@ -175,73 +167,70 @@ def run_sweep(
                     results[point.number] = result
                     on_done(result)
         whole = SweepResult(tuple(results[point.number] for point in points))
-        _save_description(directory, spec)
-        _write_table(whole, directory / TABLE)
+        table = whole.table().replace_schema_metadata({"bftrainer.version": __version__})
+        with replacing(directory / SWEEP) as stream:
+            stream.write(spec.text)
+        with replacing(directory / TABLE) as stream:
+            pyarrow.parquet.write_table(table, stream, compression="zstd")
     return whole
 
 
-def _check_names(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
-    """Refuse an objective, a solver or other code that cannot be found, naming its line."""
-    for name, value in dict.fromkeys(item for point in points for item in point.options if item[0] in _LOOKUPS):
+def _check_points(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
+    """Refuse code that cannot be found, and options that have no effect on any point, naming the line of the first."""
+    for name, value in dict.fromkeys(item for point in points for item in point.options.items() if item[0] in _LOOKUPS):
         try:
             _LOOKUPS[name](value)
         except InputError as error:
-            raise SettingsError(f"{spec.locate(name)}: {error}") from None
+            raise SettingsError(f"{locate_option(spec.path, spec.text, name)}: {error}") from None
+    effective = {name for point in points for name in point.options if name not in point.ineffective}
+    reasons = {name: why for point in points for name, why in point.ineffective.items() if name not in effective}
+    if reasons:
+        listed = ", ".join(f"{name} ({why})" for name, why in reasons.items())
+        line = locate_option(spec.path, spec.text, next(iter(reasons)))
+        raise SettingsError(f"{line}: Options that have no effect: {listed}.")
 
 
 def _check_start(points: Sequence[SweepPoint], *, is_replacing: bool) -> None:
     """Refuse points of which none can begin, or, if they replace results, get past its first event: an `InputError`."""
-    first: Exception | None = None
+    faults = list[Exception]()
     for point in points:
         try:
             inputs = load_inputs(replace(point.config(), max_events=1, baseline=False))
             if is_replacing:
                 run_replay(inputs=inputs)
+            return
         except SolverUnavailableError:  # a solver may be licensed on the workers only
             return
         except Exception as error:  # a user's objective or solver may raise anything
             if not (is_replacing or isinstance(error, InputError)):
                 return
-            first = first or error
-        else:
-            return
-    assert first is not None  # there is at least one point
-    raise SettingsError(f"Nothing was replaced, as all points failed: {first}") if is_replacing else first
-
-
-def _check_effects(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
-    """Refuse options that have no effect on any point, naming them and the first one's line."""
-    effective = {name for point in points for name, _ in point.options if name not in point.ineffective}
-    reasons = {name: why for point in points for name, why in point.ineffective.items() if name not in effective}
-    if reasons:
-        listed = ", ".join(f"{name} ({why})" for name, why in reasons.items())
-        raise SettingsError(f"{spec.locate(next(iter(reasons)))}: Options that have no effect: {listed}.")
+            faults.append(error)
+    raise SettingsError(f"Nothing was replaced, as all points failed: {faults[0]}") if is_replacing else faults[0]
 
 
 def _compute_point(directory: Path, point: SweepPoint) -> PointResult:
     """Replay a point, unless that was done, and save the run; any error becomes its result, and others go on."""
     try:
-        return _read_finished(point, directory) or _replay_point(directory, point)
+        if (earlier := _read_finished(point, directory)) is not None:
+            return earlier
+        inputs = load_inputs(point.config())
+        for name, source in inputs.sources.items():
+            if isinstance(source, dict) and source["sha256"] != point.contents.get(name, source["sha256"]):
+                raise InputError(
+                    f"{source['path']}: Expected a file that stays as it is, got one that changed meanwhile."
+                )
+        result = run_replay(inputs=inputs, command=f"bftrainer sweep: {point.key}")
+        if not (directory / RUNS).is_dir():
+            # The sweep was given up, and a cluster's worker was not notified.
+            raise SettingsError(f"{directory}: The directory of the sweep was removed meanwhile.")
+        # This replaces the empty directory of a killed worker.
+        with result_directory(directory / RUNS / point.key, force=True) as place:
+            write_run(result, place.working)
+        return PointResult.of(point, result.summary())
     except BftrainerError as error:
         return PointResult(point, {}, error=str(error))
     except Exception as error:  # a user's objective or solver may raise anything
         return PointResult(point, {}, error=f"{type(error).__name__}: {error}")
-
-
-def _replay_point(directory: Path, point: SweepPoint) -> PointResult:
-    inputs = load_inputs(point.config())
-    contents = dict(point.contents)
-    for name, source in inputs.sources.items():
-        if isinstance(source, dict) and source["sha256"] != contents.get(name, source["sha256"]):
-            raise InputError(f"{source['path']}: Expected a file that stays as it is, got one that changed meanwhile.")
-    result = run_replay(inputs=inputs, command=f"bftrainer sweep: {point.key}")
-    if not (directory / RUNS).is_dir():
-        # The sweep was given up, and a cluster's worker was not notified.
-        raise SettingsError(f"{directory}: The directory of the sweep was removed meanwhile.")
-    # This replaces the empty directory of a killed worker.
-    with result_directory(directory / RUNS / point.key, force=True) as place:
-        write_run(result, place.working)
-    return _to_result(point, result.summary())
 
 
 def _read_finished(point: SweepPoint, directory: Path) -> PointResult | None:
@@ -250,24 +239,9 @@ def _read_finished(point: SweepPoint, directory: Path) -> PointResult | None:
     if not (path / "summary.json").is_file():
         return None
     try:
-        return replace(_to_result(point, read_summary(path)), was_done=True)
+        return PointResult.of(point, read_summary(path), was_done=True)
     except OutputError as error:
         raise SettingsError(f"{error} Remove it to have it computed again.") from None
-
-
-def _to_result(point: SweepPoint, summary: Mapping[str, Any]) -> PointResult:
-    """Result of a point from the summary of its run."""
-    figures = figures_of(json.loads(json.dumps(summary))).items()
-    steady = {name: value for name, value in figures if name not in _WALL and not name.startswith("solve_s_")}
-    return PointResult(point, steady, summary.get("assumed_scaling"))
-
-
-def _write_table(result: SweepResult, path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    table = result.table().replace_schema_metadata({"bftrainer.version": __version__})
-    with replacing(path) as stream:
-        pq.write_table(table, stream, compression="zstd")
 
 
 def write_sweep_page(result: SweepResult, spec: SweepSpec, path: Path, metrics: Sequence[str] = ()) -> None:
@@ -282,7 +256,7 @@ def _check_place(path: Path, *, has_leave: bool) -> None:
     """Refuse a directory with files that are no sweep's, and one with results, unless these may be used."""
     if path.exists() and not path.is_dir():
         raise OutputError(f"{path}: Expected a directory or nothing, found a file.")
-    if not path.is_dir() or not {*path.iterdir()} - {temporary_path(path / MANIFEST), path / LOCK, path / JOB_LOGS}:
+    if not path.is_dir() or not {*path.iterdir()} - {temporary_path(path / MANIFEST), path / LOCK}:
         return
     if SWEEP not in written_files(path):
         raise OutputError(f"{path}: Expected a sweep's directory, found other files, or those of an earlier version.")
@@ -309,12 +283,6 @@ def open_sweep(path: Path, names: Iterable[str], *, has_leave: bool) -> Iterator
         except OSError as error:
             raise OutputError(f"{path}: Cannot write results: {error.strerror or error}.") from None
         yield
-
-
-def _save_description(path: Path, spec: SweepSpec) -> None:
-    """Save the sweep's file beside the table: `OutputError` if it cannot be written."""
-    with replacing(path / SWEEP) as stream:
-        stream.write(spec.text)
 
 
 def _drop_results(path: Path, keys: Collection[str]) -> None:

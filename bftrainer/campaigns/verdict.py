@@ -17,7 +17,8 @@ MOST_DOUBT = 0.01
 """Largest share of the window that may be untrusted, and of its busy time that may be missing, for a verdict."""
 MOST_EMPTY = 0.2
 """Largest share of the idle time while a machine is mostly empty for a verdict that is green."""
-_RECOMMENDED = ("forward_time_s", "max_tasks")
+RECOMMENDED = ("forward_time_s", "max_tasks")
+"""Settings that are searched for, and recommended."""
 _CLUSTERS = "the log is of "
 _EXPORT = (
     "Export all jobs that ran in four weeks or more, also those that began before or still run (sacct -a -S ... "
@@ -135,27 +136,24 @@ def _multiply(one: float | None, two: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Bar:
-    """What a kind must reach: a share of the machine, or a net value where there is a price."""
+    """What a kind must reach: a share of the machine (`useful_share`), or a `net_value` where there is a price."""
 
     thresholds: Thresholds
-    has_price: bool
+    figure: str
+
+    @property
+    def has_price(self) -> bool:
+        """Whether the net value decides."""
+        return self.figure == "net_value"
 
     def is_passed(self, value: float) -> bool:
         """Whether a share or a net value is enough."""
         return value > self.thresholds.worth_value if self.has_price else value >= self.thresholds.worth_share
 
-    def mean(self, kind: Mapping[str, Any]) -> float:
-        """Mean of a kind's share or net value."""
-        return float(kind["net_value" if self.has_price else "useful_share"])
-
     def low(self, kind: Mapping[str, Any]) -> float:
-        """Lower bound of the same, by which kinds are ranked; the mean without an interval."""
-        bounds = kind["net_value_ci95" if self.has_price else "useful_share_ci95"]
-        return self.mean(kind) if bounds[0] is None else float(min(bounds))
-
-    def is_open(self, kind: Mapping[str, Any]) -> bool:
-        """Whether the mean would be enough, and only the interval is too wide."""
-        return self.is_passed(self.mean(kind))
+        """Lower bound of a kind's share or net value, by which kinds are ranked; the mean without an interval."""
+        bounds = kind[f"{self.figure}_ci95"]
+        return float(kind[self.figure] if bounds[0] is None else min(bounds))
 
 
 def verdict_of(answer: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices) -> dict[str, Any]:
@@ -165,13 +163,17 @@ def verdict_of(answer: Mapping[str, Any], thresholds: Thresholds, prices: Machin
     ``red`` or ``gray``; `about` is the kind of tasks that it is about, `mostly_empty` a sentence about the time that is
     not counted, or None.
     """
-    kinds, bar = answer["kinds"], _Bar(thresholds, prices.price_node_hour is not None)
+    kinds, bar = answer["kinds"], _Bar(thresholds, "useful_share" if prices.price_node_hour is None else "net_value")
     passed = [kind for kind in kinds if bar.is_passed(bar.low(kind))]
     # If none is worth it, one with a wide interval says more than one that recovers nothing for certain.
-    best = max(kinds, key=bar.low if passed else bar.mean)
+    best = max(kinds, key=bar.low if passed else lambda kind: float(kind[bar.figure]))
     doubts, next_texts = _why_none(answer, thresholds), _list_next(answer, prices)
-    is_mostly_empty = answer["idle"]["mostly_empty"]["share"] > MOST_EMPTY
-    recommended = None
+    empty, mostly_empty, recommended = answer["idle"]["mostly_empty"], None, None
+    of_idle = f"{format_value(empty['share'], 'share')} of the idle time"
+    if empty["node_hours"]:
+        more_h = f"{'' if doubts else 'another '}{max(best['mostly_empty_node_hours'], 0.0):,.0f} node-hours"
+        when = f"while the machine stood mostly empty (that time holds {of_idle})"
+        mostly_empty = f"Such tasks would recover {more_h} {when}; they are not counted."
     if doubts:
         verdict, colour, sentence = "none", "gray", f"No verdict: {'; '.join(doubts)}."
         by_watch = answer["log"]["provenance"].get("format") == "watch"
@@ -179,22 +181,19 @@ def verdict_of(answer: Mapping[str, Any], thresholds: Thresholds, prices: Machin
         next_texts.insert(0, _BY_CLUSTER if is_of_clusters else _WATCH if by_watch else _EXPORT)
     elif passed:
         is_all = len(passed) == len(kinds)
-        verdict, colour = (
-            "worth it" if is_all else "only for some",
-            "amber" if is_mostly_empty or not is_all else "green",
-        )
+        verdict, colour = "worth it" if is_all else "only for some", "green" if is_all else "amber"
         names = "" if is_all else f" only for {' and '.join(name_tasks(kind['name']) for kind in passed)}"
-        empty = format_value(answer["idle"]["mostly_empty"]["share"], "share")
-        care = f", with care because the machine stood mostly empty in {empty} of the idle time" * is_mostly_empty
-        sentence = f"Worth it{names}{care}: {_describe_amounts(best, answer, bar)}."
-        recommended = {"kind": best["name"], **{name: best["settings"][name] for name in _RECOMMENDED}}
+        if empty["share"] > MOST_EMPTY:
+            colour, names = "amber", f"{names}, with care because the machine stood mostly empty in {of_idle}"
+        sentence = f"Worth it{names}: {_describe_amounts(best, answer, bar)}."
+        recommended = {"kind": best["name"], **{name: best["settings"][name] for name in RECOMMENDED}}
     else:
-        more = float(best["mostly_empty_value" if bar.has_price else "mostly_empty_share"])
-        would_pass = more > 0 and bar.is_passed(bar.mean(best) + more)
+        more, mean = best[f"mostly_empty_{'value' if bar.has_price else 'share'}"], best[bar.figure]
+        would_pass, is_open = more > 0 and bar.is_passed(mean + more), bar.is_passed(mean)
         verdict, colour = "not worth it", "amber" if would_pass else "red"
-        lead = "Not shown to be worth it" if bar.is_open(best) or would_pass else "Not worth it"
+        lead = "Not shown to be worth it" if is_open or would_pass else "Not worth it"
         sentence = f"{lead}, because {_why_not(best, answer, bar)}."
-        if bar.is_open(best):
+        if is_open:
             unit = best["blocks"]["unit"]
             next_texts.insert(0, f"A longer log: {unit}s differ so much that this one cannot tell.")
     return {
@@ -202,25 +201,12 @@ def verdict_of(answer: Mapping[str, Any], thresholds: Thresholds, prices: Machin
         "colour": colour,
         "sentence": sentence,
         "about": best["name"],
-        "mostly_empty": _describe_mostly_empty(best, answer, is_doubted=bool(doubts)),
+        "mostly_empty": mostly_empty,
         "recommended": recommended,
         "worth_for": [] if doubts else [kind["name"] for kind in passed],
         "caveats": _list_caveats(answer, best, prices),
         "next": next_texts,
     }
-
-
-def _describe_mostly_empty(kind: Mapping[str, Any], answer: Mapping[str, Any], *, is_doubted: bool) -> str | None:
-    """What a kind recovers while the machine stands mostly empty, which the verdict does not count."""
-    empty = answer["idle"]["mostly_empty"]
-    if not empty["node_hours"]:
-        return None
-    more = "" if is_doubted else "another "
-    return (
-        f"Such tasks would recover {more}{max(kind['mostly_empty_node_hours'], 0.0):,.0f} node-hours while the machine "
-        f"stood mostly empty (that time holds {format_value(empty['share'], 'share')} of the idle time); they are not "
-        "counted."
-    )
 
 
 def _why_none(answer: Mapping[str, Any], thresholds: Thresholds) -> list[str]:
@@ -283,7 +269,7 @@ def _why_not(best: Mapping[str, Any], answer: Mapping[str, Any], bar: _Bar) -> s
     idle, when = format_value(idle_share, "share"), " while at least half of it is busy" if empty else ""
     if idle_share < bar.thresholds.worth_share:
         return f"only {idle} of the machine is idle{when}, less than the bar of {need}"
-    if bar.is_open(best):
+    if bar.is_passed(best[bar.figure]):
         unit = best["blocks"]["unit"]
         return f"{name} recover {useful} of the machine, but {unit}s differ so much that it may be less than {need}"
     limit = limit_in_words({"ledger": best["ledger"], "limited_by": find_limit(best["ledger"])})

@@ -277,7 +277,7 @@ def sweep(
     if paired is not None:
         check_pairing(spec.axes, paired, judged)
     place = Path(f"{file.stem}-sweep") if directory is None else directory
-    chosen = _engine(place=place, **options)
+    chosen = _engine(**options)
     usage.check_report(report, force=resume or force)
     check_metrics(metrics)
     if report is not None:
@@ -309,14 +309,11 @@ def sweep(
     ctx.exit(1 if result.failures else 0)
 
 
-def _engine(
-    engine: str | None, workers: int | None, scheduler: str | None, jobqueue: Path | None, place: Path
-) -> Engine:
+def _engine(engine: str | None, workers: int | None, scheduler: str | None, jobqueue: Path | None) -> Engine:
     from bftrainer.campaigns.engines import DaskEngine, local_engine
-    from bftrainer.campaigns.sweep import JOB_LOGS
 
     if engine == "dask" or (engine is None and (scheduler is not None or jobqueue is not None)):
-        return DaskEngine(scheduler, jobqueue, place / JOB_LOGS)
+        return DaskEngine(scheduler, jobqueue)
     usage.refuse_unused(dict.fromkeys(("scheduler", "jobqueue"), "of the engine dask alone"))
     return local_engine(workers)
 
@@ -325,7 +322,7 @@ def _describe(result: PointResult) -> dict[str, object]:
     """A point for JSON."""
     from bftrainer.campaigns.sweep_file import plain_value
 
-    varied = {name: plain_value(value) for name, value in result.point.varied}
+    varied = {name: plain_value(value) for name, value in result.point.varied.items()}
     entry = {"point": result.point.number, "options": varied, "error": result.error, "figures": dict(result.figures)}
     return entry | ({"assumed_scaling": result.assumed_scaling["note"]} if result.assumed_scaling else {})
 
@@ -337,14 +334,13 @@ def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> Non
     keys = [key for key in dict.fromkeys((*SHOWN, *metrics)) if key in named]
     rows = []
     for result in results[:MOST_ROWS]:
-        cells = ["-" if value is None else str(plain_value(value)) for _, value in result.point.varied]
+        cells = ["-" if value is None else str(plain_value(value)) for value in result.point.varied.values()]
         for key in keys:
             value, assumed = result.figures.get(key), {"assumed_scaling": result.assumed_scaling}
             mark = f"{MARK} " if value is not None and is_assumed(assumed, key) else ""
             cells.append("failed" if result.error is not None else mark + format_value(value, GLOSSARY[key].unit))
         rows.append([str(result.point.number), *cells])
-    varied = (name for name, _ in results[0].point.varied)
-    print_table(["point", *varied, *(GLOSSARY[key].label for key in keys)], rows)
+    print_table(["point", *results[0].point.varied, *(GLOSSARY[key].label for key in keys)], rows)
     if len(results) > MOST_ROWS:
         click.echo(f"... and {len(results) - MOST_ROWS:,} more in the table.")
     for text in dict.fromkeys(result.assumed_scaling["note"] for result in results if result.assumed_scaling):

@@ -31,8 +31,8 @@ def table(work, order=None, **more):
     """Table of a sweep over seeds and objectives that did this work, with more figures of each point."""
     found = []
     for number, ((seed, name), done) in enumerate(work.items()):
-        varied = (("seed", seed), ("objective", name))
-        point = SweepPoint(number, (), varied, f"{number:064}")
+        varied = {"seed": seed, "objective": name}
+        point = SweepPoint(number, {}, varied, f"{number:064}")
         figures = {} if done is None else {"work_done": done} | {key: of(number) for key, of in more.items()}
         found.append(PointResult(point, figures, error="It failed." if done is None else None))
     return SweepResult(tuple(found[at] for at in order or range(len(found)))).table()
