@@ -1,11 +1,15 @@
-"""Sweeps: many replays, each saved when finished, one table of all, and what options change, pair by pair."""
+"""Sweeps: many replays, on this machine or by Dask, one table of all, and what options change, pair by pair."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -13,24 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bftrainer._version import __version__
-from bftrainer.campaigns.engines import Engine
 from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec, locate_option, plain_value
 from bftrainer.errors import BftrainerError, InputError, OutputError, SettingsError, SolverUnavailableError, suggestion
+from bftrainer.files import directories
 from bftrainer.files.arrow import parquet_file
-from bftrainer.files.directories import (
-    LOCK,
-    MANIFEST,
-    SUMMARY,
-    check_free,
-    clear_leftovers,
-    list_written,
-    remove_written,
-    result_directory,
-    written_files,
-)
+from bftrainer.files.directories import LOCK, MANIFEST, SUMMARY, written_files
+from bftrainer.files.text_files import toml_file
 from bftrainer.files.writing import lock_file, replacing, temporary_path
 from bftrainer.objectives import get_objective
-from bftrainer.parallel import Lost
+from bftrainer.parallel import Lost, Work, as_ready, count_workers
+from bftrainer.plugins import require_extra
 from bftrainer.report.campaign_pages import sweep_page
 from bftrainer.report.comparison import figures_of, setting_label
 from bftrainer.report.drawing import PrintFigure, Sheet, palette, wrap_label
@@ -45,6 +41,12 @@ from solvers.registry import describe_solver
 if TYPE_CHECKING:
     import pyarrow as pa
 
+CONNECT_S = 10.0
+Engine = Callable[[Work, Sequence[Any]], Generator[tuple[int, Any], None, None]]
+"""Yields the index of each item and its result, or a `Lost`, in any order.
+
+What cannot be reached is refused by the call, before the first result is asked for.
+"""
 TABLE, RUNS = "sweep.parquet", "runs"
 SWEEP = "sweep.toml"
 _KEY = re.compile("[0-9a-f]{16}")
@@ -224,7 +226,7 @@ def _compute_point(directory: Path, point: SweepPoint) -> PointResult:
             # The sweep was given up, and a cluster's worker was not notified.
             raise SettingsError(f"{directory}: The directory of the sweep was removed meanwhile.")
         # This replaces the empty directory of a killed worker.
-        with result_directory(directory / RUNS / point.key, force=True) as place:
+        with directories.result_directory(directory / RUNS / point.key, force=True) as place:
             write_run(result, place.working)
         return PointResult.of(point, result.summary())
     except BftrainerError as error:
@@ -246,10 +248,9 @@ def _read_finished(point: SweepPoint, directory: Path) -> PointResult | None:
 
 def write_sweep_page(result: SweepResult, spec: SweepSpec, path: Path, metrics: Sequence[str] = ()) -> None:
     """Write the page of a sweep; `metrics` are figures to judge settings by, as `sweep_page` takes them."""
-    description = spec.text.decode(errors="backslashreplace")
-    text = sweep_page(spec.path.name, result.table().to_pylist(), spec.axes, description, metrics)
+    rows, description = result.table().to_pylist(), spec.text.decode(errors="backslashreplace")
     with replacing(path) as stream:
-        stream.write(text)
+        stream.write(sweep_page(spec.path.name, rows, spec.axes, description, metrics))
 
 
 def _check_place(path: Path, *, has_leave: bool) -> None:
@@ -277,9 +278,9 @@ def open_sweep(path: Path, names: Iterable[str], *, has_leave: bool) -> Iterator
             path.mkdir(parents=True, exist_ok=True)
             stack.enter_context(lock_file(path / LOCK, path))
             # The manifest comes first, so that a killed sweep can be resumed.
-            list_written(path, {*names, *written_files(path)})
+            directories.list_written(path, {*names, *written_files(path)})
             (path / RUNS).mkdir(exist_ok=True)
-            clear_leftovers(path / RUNS, _KEY)
+            directories.clear_leftovers(path / RUNS, _KEY)
         except OSError as error:
             raise OutputError(f"{path}: Cannot write results: {error.strerror or error}.") from None
         yield
@@ -290,10 +291,91 @@ def _drop_results(path: Path, keys: Collection[str]) -> None:
     runs = [run for run in sorted((path / RUNS).iterdir()) if not run.is_symlink() and SUMMARY in written_files(run)]
     for run in runs:
         if run.name in keys:
-            check_free(run, force=True)
+            directories.check_free(run, force=True)
     for run in runs:
-        remove_written(run)
+        directories.remove_written(run)
     (path / TABLE).unlink(missing_ok=True)
+
+
+def local_engine(workers: int | None = None) -> Engine:
+    """Processes of this machine, by default one per usable processor; one worker computes in this process."""
+    return partial(as_ready, workers=count_workers(workers))
+
+
+class DaskEngine:
+    """A Dask cluster: a running one, or one made of a batch system's jobs.
+
+    `jobqueue` is a TOML file: ``system``, a class of dask-jobqueue in lower case (slurm, pbs, lsf, ...), ``jobs``, how
+    many, and arguments of that class. A `SettingsError` if neither or both are given, Dask is not installed, or the
+    file cannot be used.
+    """
+
+    def __init__(self, scheduler: str | None = None, jobqueue: Path | None = None) -> None:
+        if (scheduler is None) == (jobqueue is None):
+            raise SettingsError("Give either --scheduler or --dask-jobqueue for the engine dask.")
+        require_extra("The engine dask needs", "dask", "distributed", *(["dask_jobqueue"] if jobqueue else []))
+        self._scheduler, self._file = scheduler, jobqueue
+        if jobqueue is None:
+            return
+        table = toml_file(jobqueue, SettingsError)
+        system, jobs, kinds = str(table.pop("system", "")), table.pop("jobs", None), {}
+        if system:
+            handler = signal.getsignal(signal.SIGINT)
+            import dask_jobqueue  # which has Ctrl-C end the process with status 0, and writes to the home directory
+
+            signal.signal(signal.SIGINT, handler)
+            kinds = {name.removesuffix("Cluster").lower(): name for name in dir(dask_jobqueue) if "Cluster" in name}
+        if system not in kinds:
+            hint = suggestion(system, kinds)
+            raise SettingsError(f"{jobqueue}: Expected the system of a batch scheduler, got {system!r}.{hint}")
+        if not isinstance(jobs, int) or jobs < 1:
+            raise SettingsError(f"{jobqueue}: Expected jobs, how many to submit, got {jobs!r}.")
+        # dask-jobqueue inserts values into a job's script without quotes.
+        table.setdefault("python", shlex.quote(sys.executable))
+        self._jobs, self._make_cluster = jobs, partial(getattr(dask_jobqueue, kinds[system]), **table)
+
+    def __call__(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
+        """Connect, then yield results as they are ready; Dask repeats the work of a lost worker.
+
+        A `SettingsError` if the scheduler cannot be reached, or the batch system takes no jobs.
+        """
+        from distributed import Client, as_completed
+        from distributed.comm import connect
+
+        async def check_answers(address: str) -> None:
+            await (await connect(address, timeout=CONNECT_S)).close()
+
+        scheduler: Any = self._scheduler
+        with ExitStack() as stack:
+            try:
+                if self._file is None:
+                    # A client without a server takes 20 s more to close, and prints a traceback (distributed 2026.8).
+                    asyncio.run(check_answers(scheduler))
+                else:
+                    scheduler = stack.enter_context(self._make_cluster())
+                    scheduler.scale(jobs=self._jobs)
+                client = stack.enter_context(Client(scheduler, timeout=CONNECT_S, set_as_default=False))
+            except (OSError, TypeError, ValueError, MemoryError, EOFError) as error:
+                # The answer of another kind of server may be taken for the length of a huge message.
+                waited = f"{scheduler}: No Dask scheduler answered within {CONNECT_S:.0f} s"
+                raise SettingsError(f"{self._file or waited}: {_first_line(error)}") from None
+            connection = stack.pop_all()
+
+        def compute() -> Generator[tuple[int, Any], None, None]:
+            with connection:
+                futures = client.map(work, items, pure=False)
+                places = {future.key: index for index, future in enumerate(futures)}
+                for future in as_completed(futures, loop=client.loop):
+                    error = future.exception()
+                    yield places[future.key], future.result() if error is None else Lost(_first_line(error))
+                    future.release()
+
+        return compute()
+
+
+def _first_line(error: BaseException) -> str:
+    """The first line of a library's message, which may be empty."""
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,24 +429,11 @@ def check_pairing(varied: Sequence[str], option: str, metrics: Sequence[str]) ->
 def paired_changes(
     sweep: pa.Table | str | Path, option: str, metrics: Sequence[str] = ("work_done",)
 ) -> list[PairedChange]:
-    """Compare each value of an option with its first one, point by point.
+    """Compare each value of an option, named as in the sweep's file, with its first one, point by point, by figures.
 
-    Two points are a pair if all else that varies is the same: window, seed and other options. How windows and seeds
-    differ is no part of a pair's ratio, so that intervals are those of the change alone.
-
-    Parameters
-    ----------
-    sweep : pyarrow.Table, or path
-        Table of a sweep; or its directory.
-    option : str
-        A varied option, as the sweep's file calls it.
-    metrics : sequence of str
-        Figures.
-
-    Raises
-    ------
-    SettingsError
-        As `check_pairing` and `read_sweep_table`.
+    The sweep is its table or its directory. Two points are a pair if all else that varies is the same: window, seed and
+    other options. How windows and seeds differ is no part of a pair's ratio, so that intervals are those of the change
+    alone. A `SettingsError` if the option does not vary, a figure cannot be better or worse, or there is no table.
     """
     table = read_sweep_table(Path(sweep)) if isinstance(sweep, str | Path) else sweep
     varied = table.column_names[2 : table.column_names.index("error")]

@@ -143,10 +143,7 @@ def plain_value(value: Any) -> Any:
 def read_sweep(path: Path) -> SweepSpec:
     """Read a sweep, and check every option by name, type and range.
 
-    Raises
-    ------
-    SettingsError
-        If it cannot be read, or an option is unknown or has an invalid value; the message names the line.
+    A `SettingsError` if it cannot be read, or an option is unknown or has an invalid value; it names the line.
     """
     tables, text = toml_content(path, SettingsError), whole_bytes(path, SettingsError)
 

@@ -23,10 +23,8 @@ from bftrainer.plugins import require_extra
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, check_metrics, format_value, is_assumed
 
 if TYPE_CHECKING:
-    from bftrainer.campaigns.advice import Advice
-    from bftrainer.campaigns.engines import Engine
-    from bftrainer.campaigns.forecast import Forecast
-    from bftrainer.campaigns.sweep import PairedChange, PointResult
+    from bftrainer.campaigns.studies import Advice, Forecast
+    from bftrainer.campaigns.sweep import Engine, PairedChange, PointResult
 
 _answer_options = usage.with_options(
     usage.report_option, usage.force_option, usage.json_option, like_options, click.pass_context
@@ -88,8 +86,8 @@ def forecast(
     The tasks are replayed on many stretches of the log. Tasks with dates are submitted as long
     after a stretch's start as they would be after --start; the others count from it anyway.
     """
-    from bftrainer.campaigns.forecast import ForecastPlan
-    from bftrainer.campaigns.forecast import forecast as foretell
+    from bftrainer.campaigns.studies import ForecastPlan
+    from bftrainer.campaigns.studies import forecast as foretell
     from bftrainer.report.campaign_pages import forecast_page
     from bftrainer.runs.run_inputs import SAMPLE_TASKS_USED, load_inputs
 
@@ -111,7 +109,7 @@ def forecast(
 def _seconds(when: _Moment, start_ns: int | None) -> float:
     """How long after the start a moment is."""
     if isinstance(when, tuple):
-        from bftrainer.campaigns.forecast import next_weekday
+        from bftrainer.campaigns.studies import next_weekday
 
         return (next_weekday(start_ns or 0, *when) - (start_ns or 0)) / 1e9
     return (_instant(when) - (start_ns or 0)) / 1e9 if isinstance(when, datetime) else float(when)
@@ -127,7 +125,7 @@ def _instant(when: datetime) -> int:
 
 
 def _print_forecast(answer: Forecast) -> None:
-    from bftrainer.campaigns.forecast import quantile
+    from bftrainer.campaigns.studies import quantile
     from bftrainer.objectives import name_of_objective
     from bftrainer.report.campaign_pages import note_of_few, when_text
 
@@ -168,8 +166,8 @@ def advise(
     ctx: click.Context, /, metric: str, train_share: float, trials: int, objectives: str | None, **options: Any
 ) -> None:
     """Search -Tfwd, -maxJ and, if you like, objectives on the log's first part; prove the best ones on the rest."""
-    from bftrainer.campaigns.advice import AdvicePlan
-    from bftrainer.campaigns.advice import advise as search
+    from bftrainer.campaigns.studies import AdvicePlan
+    from bftrainer.campaigns.studies import advise as search
     from bftrainer.report.campaign_pages import advice_page
 
     config = config_like(ctx, options)
@@ -213,7 +211,7 @@ def _notices(text: str) -> tuple[float, ...]:
 @_answer_options
 def bound(ctx: click.Context, /, notices_s: tuple[float, ...], **options: Any) -> None:
     """How much more work would choice of nodes that leave, notice of it, or free changes bring?"""
-    from bftrainer.campaigns.bound import bound_work
+    from bftrainer.campaigns.studies import bound_work
     from bftrainer.report.campaign_pages import bounds_page
     from bftrainer.runs import load_inputs
 
@@ -310,7 +308,7 @@ def sweep(
 
 
 def _engine(engine: str | None, workers: int | None, scheduler: str | None, jobqueue: Path | None) -> Engine:
-    from bftrainer.campaigns.engines import DaskEngine, local_engine
+    from bftrainer.campaigns.sweep import DaskEngine, local_engine
 
     if engine == "dask" or (engine is None and (scheduler is not None or jobqueue is not None)):
         return DaskEngine(scheduler, jobqueue)

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bftrainer.campaigns import advice
-from bftrainer.campaigns.advice import Advice, AdvicePlan, SearchedSettings, advise
+from bftrainer.campaigns import studies as advice
+from bftrainer.campaigns.studies import Advice, AdvicePlan, SearchedSettings, advise
 from bftrainer.errors import InputError, SettingsError
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.runs import ReplayConfig

@@ -9,10 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bftrainer.campaigns.assess import AssessPlan, assessment_of
-from bftrainer.campaigns.bound import measure_grants
+from bftrainer.campaigns.assess import AssessPlan, MachinePrices, Thresholds, assessment_of
 from bftrainer.campaigns.idle_time import KINDS, measure_idle_time, saturate_pool
-from bftrainer.campaigns.verdict import MachinePrices, Thresholds
+from bftrainer.campaigns.studies import measure_grants
 from bftrainer.errors import SettingsError
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.report.ledger import PARTS

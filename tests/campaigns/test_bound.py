@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bftrainer.campaigns import bound
-from bftrainer.campaigns.bound import (
+from bftrainer.campaigns import studies as bound
+from bftrainer.campaigns.studies import (
     BOTH,
     CHOSEN,
     FREE,

@@ -15,8 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from bftrainer.campaigns import engines
-from bftrainer.campaigns.engines import DaskEngine, local_engine
+from bftrainer.campaigns import sweep as engines
+from bftrainer.campaigns.sweep import DaskEngine, local_engine
 from bftrainer.errors import SettingsError
 from bftrainer.parallel import Lost
 from tests.test_parallel import workers
@@ -111,7 +111,7 @@ def test_a_program_ends_where_no_scheduler_is():
     addresses = ["tcp://127.0.0.1:9", "nonsense", "foo://x"]
     script = (
         "from bftrainer.errors import SettingsError\n"
-        "from bftrainer.campaigns import engines\n"
+        "from bftrainer.campaigns import sweep as engines\n"
         "engines.CONNECT_S = 0.2\n"
         f"for address in {addresses}:\n"
         "    try:\n"

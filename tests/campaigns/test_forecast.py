@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.campaigns.forecast import ForecastPlan, forecast, quantile
+from bftrainer.campaigns.studies import ForecastPlan, forecast, quantile
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.report.metrics import proportion
@@ -139,6 +139,6 @@ def test_a_failing_replay_ends_the_forecast(monkeypatch):
     def refuse(**_):
         raise SettingsError("Expected luck.")
 
-    monkeypatch.setattr("bftrainer.campaigns.forecast.run_replay", refuse)
+    monkeypatch.setattr("bftrainer.campaigns.studies.run_replay", refuse)
     with pytest.raises(BftrainerError, match="Stretch 0: Expected luck"):
         foretold(steady(), [task()], 60.0, 120.0)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import bftrainer
-from bftrainer.campaigns.engines import local_engine
 from bftrainer.campaigns.sweep import (
     PointResult,
     SweepResult,
+    local_engine,
     paired_changes,
     plot_changes,
     read_sweep_table,

@@ -11,8 +11,7 @@ import pytest
 
 from bftrainer import run_replay
 from bftrainer.campaigns import sweep as module
-from bftrainer.campaigns.engines import DaskEngine, local_engine
-from bftrainer.campaigns.sweep import run_sweep
+from bftrainer.campaigns.sweep import DaskEngine, local_engine, run_sweep
 from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import InputError, SettingsError
 from bftrainer.nodelogs import write_node_log

@@ -7,8 +7,7 @@ import shutil
 import pytest
 
 from bftrainer.campaigns import sweep as module
-from bftrainer.campaigns.engines import local_engine
-from bftrainer.campaigns.sweep import run_sweep
+from bftrainer.campaigns.sweep import local_engine, run_sweep
 from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import OutputError, SettingsError
 from bftrainer.files.directories import MANIFEST
