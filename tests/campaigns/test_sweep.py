@@ -535,6 +535,8 @@ def test_bad_batch_systems(tmp_path, monkeypatch, text, said):
     def cluster(**options):
         raise TypeError(f"unexpected {sorted(options.keys() - {'python'})}\nand more")
 
+    (tmp_path / "jobqueue.toml").write_text('system = "slurm"\njobs = 1\n')
+    DaskEngine(jobqueue=tmp_path / "jobqueue.toml")  # which imports the library
     monkeypatch.setattr("dask_jobqueue.SLURMCluster", cluster)
     (tmp_path / "jobqueue.toml").write_text(text)
     with pytest.raises(SettingsError, match=rf"jobqueue\.toml.*{said}") as caught:
