@@ -25,7 +25,6 @@ _MOST_TASKS = 20_000
 _STATE_BYTES, _CHECKPOINT_BYTES = 16.0, 14.0
 _STORE_BYTES_PER_S = 1e9
 _NODE_BYTES = 160e9
-_HOURS = 24.0
 _LONGEST_INTERVAL_S = 4 * 3600.0
 
 
@@ -78,6 +77,21 @@ def measure_idle_time(log: NodeLog) -> dict[str, Any]:
     order = np.argsort(level, kind="stable")
     passed = np.cumsum(length_s[order])
     places = np.searchsorted(passed, np.array(_POOL_PERCENT) / 100 * passed[-1])
+    number, partitions = {name: place for place, name in enumerate(log.nodes)}, {}
+    for name, nodes in partitions_of(log).items():
+        members = np.array([number[node] for node in nodes if node in number], dtype=np.int64)
+        if members.size:
+            keep = np.isin(log.node, members)
+            part = replace(log, time_ns=log.time_ns[keep], node=log.node[keep], idle=log.idle[keep])
+            share = idle_node_s(part, log.window_s) / (members.size * log.window_s)
+            partitions[name] = {"nodes": int(members.size), "share": share}
+    # Hours of the week count from Monday, UTC; those that the window does not have are unknown.
+    monday_s = (log.start_ns / NS_PER_S + 3 * DAY_S) % WEEK_S  # the epoch began on a Thursday
+    hours_s = np.arange(math.floor(monday_s / HOUR_S), math.ceil((monday_s + edges_s[-1]) / HOUR_S) + 1) * HOUR_S
+    cuts_s = np.clip(hours_s - monday_s, 0.0, edges_s[-1])
+    hour = (hours_s[:-1] / HOUR_S).round().astype(int) % 168
+    sums = np.bincount(hour, _integrals(cuts_s, edges_s, node_s), 168)
+    hours = zip(sums, np.bincount(hour, np.diff(cuts_s), 168), strict=True)
     # The picture of the window has the mean idle nodes in equal stretches.
     cuts_s = np.linspace(0.0, edges_s[-1], _STRETCHES + 1)
     return {
@@ -92,35 +106,10 @@ def measure_idle_time(log: NodeLog) -> dict[str, Any]:
         },
         "departures_per_idle_node_s": float(departed.sum()) / total if total else 0.0,
         "departure_events_per_s": float((departed > 0).sum()) / log.window_s,
-        "nodes_by_hour_of_week": _average_hours(log.start_ns, edges_s, node_s),
+        "nodes_by_hour_of_week": [float(amount / time_s) if time_s else None for amount, time_s in hours],
         "nodes_over_window": (_integrals(cuts_s, edges_s, node_s) / np.diff(cuts_s)).tolist(),
-        "by_partition": _measure_partitions(log),
+        "by_partition": partitions,
     }
-
-
-def _average_hours(start_ns: int, edges_s: Floats, node_s: Floats) -> list[float | None]:
-    """Mean idle nodes in each hour of the week from Monday, UTC; None for hours that the window does not have."""
-    monday_s = (start_ns / NS_PER_S + 3 * DAY_S) % WEEK_S  # the epoch began on a Thursday
-    hours_s = np.arange(math.floor(monday_s / HOUR_S), math.ceil((monday_s + edges_s[-1]) / HOUR_S) + 1) * HOUR_S
-    cuts_s = np.clip(hours_s - monday_s, 0.0, edges_s[-1])
-    hour = (hours_s[:-1] / HOUR_S).round().astype(int) % 168
-    shared_s = np.bincount(hour, np.diff(cuts_s), 168)
-    sums = np.bincount(hour, _integrals(cuts_s, edges_s, node_s), 168)
-    return [float(amount / time_s) if time_s else None for amount, time_s in zip(sums, shared_s, strict=True)]
-
-
-def _measure_partitions(log: NodeLog) -> dict[str, dict[str, float]]:
-    """Nodes and idle share of each partition that the log's provenance knows."""
-    number = {name: place for place, name in enumerate(log.nodes)}
-    partitions = {}
-    for name, nodes in partitions_of(log).items():
-        members = np.array([number[node] for node in nodes if node in number], dtype=np.int64)
-        if members.size:
-            keep = np.isin(log.node, members)
-            part = replace(log, time_ns=log.time_ns[keep], node=log.node[keep], idle=log.idle[keep])
-            share = idle_node_s(part, log.window_s) / (members.size * log.window_s)
-            partitions[name] = {"nodes": int(members.size), "share": share}
-    return partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +160,7 @@ class ModelKind:
             name=self.name,
             min_nodes=self.min_nodes,
             max_nodes=self.max_nodes,
-            work=curve.at(self.max_nodes) * _HOURS * 3600.0,
+            work=curve.at(self.max_nodes) * 24.0 * HOUR_S,
             scaling=curve,
             grow_cost_s=change_s,
             shrink_cost_s=max(change_s, interval_s / 2 + self.save_s + self.start_s),

@@ -6,8 +6,8 @@ import io
 import json
 import math
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import resources
@@ -17,8 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bftrainer.campaigns.engines import local_engine
-from bftrainer.campaigns.sweep import SWEEP, PointResult, open_sweep, ratio_less_one, run_sweep
+from bftrainer.campaigns.sweep import SWEEP, PointResult, local_engine, open_sweep, ratio_less_one, run_sweep
 from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.files.directories import result_directory
@@ -49,12 +48,11 @@ _IMAGES_PER_NODE_S = 2500.0  # of the published models, about
 _ETAS, _USUAL_ETA = (0.0, 0.25, 0.5, 0.75, 1.0), 0.5
 _TUNED, _GRID = PolicyPair("zeus", "jit"), PolicyPair("grid", "jit")
 Levels = dict[Any, Estimate]
-COLUMNS = ("figure", "line", "axis", "level", "what", "mean", "ci95", "n")
-"""Columns of the data; `ci95` is half the width of the interval."""
+Figures = Mapping[str, Any]
 
 
 def read_papers() -> dict[str, dict[str, Any]]:
-    """Read what papers publish, by their names."""
+    """Read what papers publish, and what each figure shows, by their names."""
     text = resources.files("bftrainer.campaigns").joinpath("published.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
@@ -65,63 +63,41 @@ def mean_of(sample: Iterable[float | None]) -> Estimate:
     return estimate(values) if values else Estimate(math.nan, None, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """A figure: means with 95 % intervals over the levels of an axis."""
+def describe_estimate(value: Estimate | None, about: Mapping[str, Any]) -> str:
+    """An estimate of a figure in words, with its interval, which ends where values can."""
+    if value is None or not value.number:
+        return "-"
+    size, form, unit = (100.0, ".2f", " %") if about.get("unit", "share") == "share" else (1.0, ".3f", "")
+    mean = f"{size * value.mean:{form}}{unit}"
+    if value.half_width is None:
+        return mean
+    least, most = about.get("within", (-math.inf, math.inf))
+    low, high = max(value.mean - value.half_width, least), min(value.mean + value.half_width, most)
+    return f"{mean} ({size * low:{form}} to {size * high:{form}})"
 
-    key: str
-    lines: Mapping[str, Levels]
-    """Name of a line -> level -> estimate."""
-    label: str
-    """What the values are."""
-    axis: str
-    reading: str
-    """What the figure shows."""
-    unit: Literal["share", "number"] = "share"
-    within: Sequence[float] = (-math.inf, math.inf)
-    """Least and most that values can be; intervals end there."""
 
-    def text(self, value: Estimate | None) -> str:
-        """An estimate in words, with its interval."""
-        if value is None or not value.number:
-            return "-"
-        size, form, unit = (100.0, ".2f", " %") if self.unit == "share" else (1.0, ".3f", "")
-        mean = f"{size * value.mean:{form}}{unit}"
-        if value.half_width is None:
-            return mean
-        least, most = self.within
-        low, high = max(value.mean - value.half_width, least), min(value.mean + value.half_width, most)
-        return f"{mean} ({size * low:{form}} to {size * high:{form}})"
-
-    def cells(self) -> Iterator[dict[str, Any]]:
-        """A row of the data for each level of each line."""
-        for name, line in self.lines.items():
-            for level, value in line.items():
-                figures = (value.mean if value.number else None, value.half_width, value.number)
-                yield dict(zip(COLUMNS, (self.key, name, self.axis, level, self.label, *figures), strict=True))
-
-    def table(self) -> PageTable:
-        """The numbers: a row for each level, a column for each line."""
-        levels = dict.fromkeys(level for line in self.lines.values() for level in line)
-        rows = [
-            [
-                level if isinstance(level, str) else f"{level:g}",
-                *(self.text(line.get(level)) for line in self.lines.values()),
-            ]
-            for level in levels
+def figure_table(lines: Mapping[str, Levels], about: Mapping[str, Any]) -> PageTable:
+    """The numbers of a figure: a row for each level, a column for each line."""
+    levels = dict.fromkeys(level for line in lines.values() for level in line)
+    rows = [
+        [
+            level if isinstance(level, str) else f"{level:g}",
+            *(describe_estimate(line.get(level), about) for line in lines.values()),
         ]
-        sizes = sorted({value.number for line in self.lines.values() for value in line.values()})
-        ends = "" if tuple(self.within) == (-math.inf, math.inf) else ", which end where values can"
-        note = f"Means and, in brackets, 95 % intervals{ends}; n = {', '.join(map(str, sizes))}."
-        title = f"{self.label[0].upper()}{self.label[1:]}, by {self.axis}"
-        return PageTable(title, (self.axis, *self.lines), rows, note, [self.reading])
+        for level in levels
+    ]
+    sizes = sorted({value.number for line in lines.values() for value in line.values()})
+    ends = ", which end where values can" if "within" in about else ""
+    note = f"Means and, in brackets, 95 % intervals{ends}; n = {', '.join(map(str, sizes))}."
+    title = f"{about['label'][0].upper()}{about['label'][1:]}, by {about['axis']}"
+    return PageTable(title, (about["axis"], *lines), rows, note, [about["reading"]])
 
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """An evaluation made again: figures, what came out for each claim of the paper, and words that its texts name."""
+    """An evaluation made again: estimates by figure, line and level, what came out for each claim, words of texts."""
 
-    comparisons: Sequence[Comparison]
+    figures: Mapping[str, Mapping[str, Levels]]
     outcomes: Sequence[str]
     words: Mapping[str, object]
     notes: Sequence[str] = ()
@@ -134,17 +110,25 @@ class Reproduction:
             | {"comparable": claim.get(which, claim["published"])}
             for claim, outcome in zip(about["claim"], self.outcomes, strict=True)
         ]
+        cells = [
+            {"figure": key, "line": name, "axis": shown["axis"], "level": level, "what": shown["label"]}
+            | {"mean": value.mean if value.number else None, "ci95": value.half_width, "n": value.number}
+            for key, lines in self.figures.items()
+            for shown in [about["figure"][key]]
+            for name, line in lines.items()
+            for level, value in line.items()
+        ]
         return {
             "paper": about["name"],
             "source": about["source"],
             "settings": about["settings"].format(**self.words),
             "caveats": [*(text.format(**self.words) for text in about["caveats"]), *self.notes],
             "reported": reported,
-            "cells": [cell for comparison in self.comparisons for cell in comparison.cells()],
+            "cells": cells,
         }
 
 
-def reproduction_page(summary: Mapping[str, Any], comparisons: Sequence[Comparison], command: str) -> bytes:
+def reproduction_page(summary: Mapping[str, Any], figures: Iterable[PageTable], command: str) -> bytes:
     """Make the page of an evaluation, with what the paper reports beside what came out."""
     claims = [list(claim.values()) for claim in summary["reported"]]
     headline = "; ".join(
@@ -152,13 +136,12 @@ def reproduction_page(summary: Mapping[str, Any], comparisons: Sequence[Comparis
         for what, paper, here, why in claims
     )
     headings = ("figure", "the paper reports", "here", "comparable?")
-    beside = PageTable("Beside the paper", headings, claims, summary["source"])
     page = Page(
         title=f"{summary['paper']}: its evaluation, made again",
         subtitle=summary["settings"],
         verdict=f"{headline}.",
         cards=tuple(Card(what, here, f"The paper: {paper}. {why}") for what, paper, here, why in claims),
-        tables=(beside, *(comparison.table() for comparison in comparisons)),
+        tables=(PageTable("Beside the paper", headings, claims, summary["source"]), *figures),
         notes=tuple(summary["caveats"]),
         command=command,
     )
@@ -197,31 +180,30 @@ def reproduce_paper(
     with bftrainer. `command` is for the page; `on_done` is called `count_steps` times.
     """
     check_log(paper, log, quick=quick)
-    if paper != "bftrainer":
-        with result_directory(directory, force=force) as place:
+    with ExitStack() as stack:
+        if paper == "bftrainer":
+            notes = _write_sweep(log, directory, quick=quick, has_leave=resume or force)
+            spec, engine = read_sweep(directory / SWEEP), local_engine(workers)
+            sweep = run_sweep(spec, directory, engine, on_done, resume=resume, force=force)
+            for point in sweep.failures:
+                raise BftrainerError(f"{directory}: Point {point.point.number} failed: {point.error}")
+            result = evaluate_bftrainer(sweep.points, log, notes, quick=quick)
+            stack.enter_context(open_sweep(directory, _FILES, has_leave=True))
+            folder = directory
+        else:
+            folder = stack.enter_context(result_directory(directory, force=force)).working
             evaluate = evaluate_zeus if paper == "zeus" else evaluate_bamboo
             result = evaluate(log, workers, quick=quick)
             on_done(result)
-            return _write(result, paper, log, place.working, command)
-    notes = _write_sweep(log, directory, quick=quick, has_leave=resume or force)
-    spec = read_sweep(directory / SWEEP)
-    sweep = run_sweep(spec, directory, local_engine(workers), on_done, resume=resume, force=force)
-    for point in sweep.failures:
-        raise BftrainerError(f"{directory}: Point {point.point.number} failed: {point.error}")
-    result = _evaluate_bftrainer(sweep.points, log, notes, quick=quick)
-    with open_sweep(directory, _FILES, has_leave=True):
-        return _write(result, paper, log, directory, command)
-
-
-def _write(result: Reproduction, paper: str, log: Path | None, directory: Path, command: str) -> dict[str, Any]:
-    summary = result.summary(paper, log)
-    text = json.dumps({"made": command, **summary}, indent=1, allow_nan=False) + "\n"
-    table = io.BytesIO()
-    write_csv(table, COLUMNS, (cell.values() for cell in summary["cells"]))
-    contents = (reproduction_page(summary, result.comparisons, command), table.getvalue(), text.encode())
-    for name, content in zip(_FILES, contents, strict=True):
-        with replacing(directory / name) as stream:
-            stream.write(content)
+        summary, table = result.summary(paper, log), io.BytesIO()
+        write_csv(table, list(summary["cells"][0]), (cell.values() for cell in summary["cells"]))
+        text = json.dumps({"made": command, **summary}, indent=1, allow_nan=False) + "\n"
+        about = read_papers()[paper]["figure"]
+        page = reproduction_page(summary, [figure_table(of, about[key]) for key, of in result.figures.items()], command)
+        contents = (page, table.getvalue(), text.encode())
+        for name, content in zip(_FILES, contents, strict=True):
+            with replacing(folder / name) as stream:
+                stream.write(content)
     return summary
 
 
@@ -253,8 +235,7 @@ def _write_sweep(log: Path | None, directory: Path, *, quick: bool, has_leave: b
     work = 2 * idle_node_s(node_log, node_log.window_s) / windows * _IMAGES_PER_NODE_S
     count = max(50, math.ceil(work / DEFAULT_WORK))
     base = read_papers()["bftrainer"]["base"] | ({"node_log": str(place)} if log else {})
-    points: list[dict[str, Any]] = []
-    task_sets: dict[str, list[TaskSpec]] = {}
+    points, task_sets = list[dict[str, Any]](), dict[str, list[TaskSpec]]()
     for cell in _list_cells(quick=quick):
         options = dict(cell.options)
         most, scale = options.pop("max_nodes", 64), options.pop("cost_scale", 1.0)
@@ -274,36 +255,37 @@ def _write_sweep(log: Path | None, directory: Path, *, quick: bool, has_leave: b
     return notes
 
 
-def _evaluate_bftrainer(
+def evaluate_bftrainer(
     points: Sequence[PointResult], log: Path | None, notes: Sequence[str], *, quick: bool
 ) -> Reproduction:
     """Means of U over the windows at each level, and paired differences of the ways to decide."""
     about, windows = read_papers()["bftrainer"], _WINDOWS[quick]
-    figures = iter(point.figures for point in points)
-    runs: dict[str, dict[str, dict[Any, list[Mapping[str, Any]]]]] = {}  # by axis, task set and level
-    for cell in _list_cells(quick=quick):
-        runs.setdefault(cell.axis, {}).setdefault(cell.tasks, {})[cell.level] = list(islice(figures, windows))
-    comparisons = []
-    for axis, label in about["axes"].items():
-        means = {
-            tasks: {level: mean_of(run["efficiency"] for run in of_cell) for level, of_cell in levels.items()}
-            for tasks, levels in runs[axis].items()
+    of_points = iter(point.figures for point in points)
+    runs = [(cell, list(islice(of_points, windows))) for cell in _list_cells(quick=quick)]
+    usual = ("max_tasks", about["base"]["max_tasks"])
+    optima = {cell.tasks: of_cell for cell, of_cell in runs if (cell.axis, cell.level) == usual}
+
+    def average(axis: str, value: Callable[[Figures, Figures], float | None]) -> dict[str, Levels]:
+        """Means, by task set and level, of what a run and the optimum's in the same window give."""
+        return {
+            tasks: {
+                cell.level: mean_of(map(value, of_cell, optimum))
+                for cell, of_cell in runs
+                if (cell.axis, cell.tasks) == (axis, tasks)
+            }
+            for tasks, optimum in optima.items()
         }
-        comparisons.append(Comparison(axis, means, axis=label, **about["figure"]["axes"]))
-    values = [value for one in comparisons for line in one.lines.values() for value in line.values()]
-    best = comparisons[0].text(max(values, key=lambda value: value.mean if value.number else -1.0))
-    for metric, label in (("work_done", "change in work done"), ("efficiency", "change in efficiency U")):
-        changes: dict[str, Levels] = {}
-        for tasks, ways in runs["ways"].items():
-            optimum = runs["max_tasks"][tasks][about["base"]["max_tasks"]]
-            pairs = {way: map(partial(ratio_less_one, metric), of_way, optimum) for way, of_way in ways.items()}
-            changes[tasks] = {way: mean_of(ratios) for way, ratios in pairs.items()}
-        comparisons.append(Comparison(metric, changes, label=label, **about["figure"]["ways"]))
+
+    axes = about["levels"]["quick" if quick else "whole"]
+    figures = {axis: average(axis, lambda run, _: run["efficiency"]) for axis in axes}
+    values = [value for lines in figures.values() for line in lines.values() for value in line.values()]
+    best = max(values, key=lambda value: value.mean if value.number else -1.0)
+    figures |= {metric: average("ways", partial(ratio_less_one, metric)) for metric in ("work_done", "efficiency")}
     finished = sum(point.figures["tasks_completed"] == point.figures["tasks_total"] for point in points)
     if finished:
         notes = [f"All tasks are done before the end of {finished} replays; their U is that until then.", *notes]
     words = {"log": "Embedded sample" if log is None else log.name, "windows": windows}
-    return Reproduction(comparisons, [best], words, notes)
+    return Reproduction(figures, [describe_estimate(best, about["figure"]["max_tasks"])], words, notes)
 
 
 def evaluate_zeus(log: Path | None, workers: int | None, *, quick: bool) -> Reproduction:
@@ -312,35 +294,26 @@ def evaluate_zeus(log: Path | None, workers: int | None, *, quick: bool) -> Repr
     jobs, seeds = SAMPLE_JOBS if log is None else PUBLISHED_JOBS, 5 if quick else 20
     rows = {}
     for eta in _ETAS:
-        pairs = (_TUNED, *((_GRID,) if eta == _USUAL_ETA else ()))
+        pairs = (_TUNED, _GRID) if eta == _USUAL_ETA else (_TUNED,)
         results = simulate_all(trace, simulations_of(jobs, pairs, seeds, eta_knob=eta), workers)
         rows[eta] = {(row.policies, row.job): row for row in compare_policies(trace, results)}
-    about = read_papers()["zeus"]["figure"]
-    comparisons = []
+    figures: dict[str, dict[str, Levels]] = {}
     for what in ("energy", "time"):
-        lines = {
-            job.dataset: {eta: _rescale(of_eta[_TUNED, job].relative[what], shift=-1.0) for eta, of_eta in rows.items()}
-            for job in jobs
-        }
-        comparisons.append(Comparison(f"eta-{what}", lines, label=f"change in {what}", **about["eta"]))
-    regrets: dict[str, Levels] = {str(pair): {} for pair in (_TUNED, _GRID)}
+        lines = figures.setdefault(f"eta-{what}", {job.dataset: {} for job in jobs})
+        for job, (eta, of_eta) in product(jobs, rows.items()):
+            share = of_eta[_TUNED, job].relative[what] or mean_of([])
+            lines[job.dataset][eta] = replace(share, mean=share.mean - 1.0)
+    regrets = figures.setdefault("regret", {str(pair): {} for pair in (_TUNED, _GRID)})
     for (pair, job), row in rows[_USUAL_ETA].items():
-        base = rows[_USUAL_ETA][BASELINE, job].regret_j
+        base, regret = rows[_USUAL_ETA][BASELINE, job].regret_j, row.regret_j or mean_of([])
         if job is not None and pair != BASELINE and base is not None and base.mean:
-            regrets[str(pair)][job.dataset] = _rescale(row.regret_j, factor=1.0 / base.mean)
-    comparisons.append(Comparison("regret", regrets, **about["regret"]))
-    saved = [-line[_USUAL_ETA].mean for line in comparisons[0].lines.values()]
+            factor = 1.0 / base.mean
+            half = regret.half_width and regret.half_width * factor
+            regrets[str(pair)][job.dataset] = Estimate(regret.mean * factor, half, regret.number)
+    saved = [-line[_USUAL_ETA].mean for line in figures["eta-energy"].values()]
     words = {"jobs": len(jobs), "log": "the embedded synthetic" if log is None else "the published V100"}
     outcome = f"{100 * min(saved):.1f} to {100 * max(saved):.1f} % by job"
-    return Reproduction(comparisons, [outcome], words | {"seeds": seeds})
-
-
-def _rescale(value: Estimate | None, factor: float = 1.0, shift: float = 0.0) -> Estimate:
-    """An estimate in another unit; one of none if there is none."""
-    if value is None:
-        return mean_of([])
-    half = None if value.half_width is None else value.half_width * factor
-    return Estimate(value.mean * factor + shift, half, value.number)
+    return Reproduction(figures, [outcome], words | {"seeds": seeds})
 
 
 def evaluate_bamboo(log: Path | None, workers: int | None, *, quick: bool) -> Reproduction:
@@ -353,7 +326,7 @@ def evaluate_bamboo(log: Path | None, workers: int | None, *, quick: bool) -> Re
     with closing(in_order(sweep.run, list(product(sweep.levels, range(repeats))), workers, 8)) as results:
         runs = {level: list(islice(results, repeats)) for level in levels}
 
-    def average(value: Callable[[Mapping[str, Any], Mapping[str, Any]], float | None]) -> Levels:
+    def average(value: Callable[[Figures, Figures], float | None]) -> Levels:
         """Mean at each level of a figure of a run and of that of the same seed without preemption."""
         return {level: mean_of(map(value, of_level, runs[0.0])) for level, of_level in runs.items()}
 
@@ -365,11 +338,10 @@ def evaluate_bamboo(log: Path | None, workers: int | None, *, quick: bool) -> Re
     worth = average(lambda run, _: run["value_against_on_demand"])
     times = {name.removesuffix("_s"): measure_share(name) for name in TIME_ACCOUNTS}
     spot = "checkpointing on spot instances"
-    lines = {"throughput": {spot: throughput}, "value": {spot: worth}, "time": times}
-    about = read_papers()["bamboo"]["figure"]
+    figures = {"throughput": {spot: throughput}, "value": {spot: worth}, "time": times}
     share = throughput[1.0].mean
     room = f"x {1 / share:.1f} at most" if share > 0 else "all, as checkpointing gets nothing done"
     value = f"x {worth[1.0].mean:.2f}" if worth[1.0].number else "-"
     words = {"repeats": repeats, "log": "a trace of 64 instances" if log is None else log.name, "depth": settings.depth}
     words |= {"nodes": model.initial_nodes, "most": model.max_nodes}
-    return Reproduction([Comparison(key, of, **about[key]) for key, of in lines.items()], [room, value], words, notes)
+    return Reproduction(figures, [room, value], words, notes)

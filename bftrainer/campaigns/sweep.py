@@ -1,11 +1,15 @@
-"""Sweeps: many replays, each saved when finished, one table of all, and what options change, pair by pair."""
+"""Sweeps: many replays, on this machine or by Dask, one table of all, and what options change, pair by pair."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -13,41 +17,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bftrainer._version import __version__
-from bftrainer.campaigns.engines import Engine
-from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec, plain_value
-from bftrainer.errors import (
-    BftrainerError,
-    InputError,
-    OutputError,
-    SettingsError,
-    SolverUnavailableError,
-    suggestion,
-)
+from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec, locate_option, plain_value
+from bftrainer.errors import BftrainerError, InputError, OutputError, SettingsError, SolverUnavailableError, suggestion
+from bftrainer.files import directories
 from bftrainer.files.arrow import parquet_file
-from bftrainer.files.directories import (
-    LOCK,
-    MANIFEST,
-    SUMMARY,
-    check_free,
-    clear_leftovers,
-    list_written,
-    remove_written,
-    result_directory,
-    written_files,
-)
+from bftrainer.files.directories import LOCK, MANIFEST, SUMMARY, written_files
+from bftrainer.files.text_files import toml_file
 from bftrainer.files.writing import lock_file, replacing, temporary_path
 from bftrainer.objectives import get_objective
-from bftrainer.parallel import Lost
+from bftrainer.parallel import Lost, Work, as_ready, count_workers
+from bftrainer.plugins import require_extra
 from bftrainer.report.campaign_pages import sweep_page
 from bftrainer.report.comparison import figures_of, setting_label
 from bftrainer.report.drawing import PrintFigure, Sheet, palette, wrap_label
-from bftrainer.report.glossary import (
-    ASSUMED,
-    ON_SCALING,
-    assumption_notes,
-    check_metrics,
-    term_of,
-)
+from bftrainer.report.glossary import ASSUMED, ON_SCALING, assumption_notes, check_metrics, term_of
 from bftrainer.report.metrics import Estimate, estimate
 from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_files import read_summary, write_run
@@ -58,9 +41,13 @@ from solvers.registry import describe_solver
 if TYPE_CHECKING:
     import pyarrow as pa
 
+CONNECT_S = 10.0
+Engine = Callable[[Work, Sequence[Any]], Generator[tuple[int, Any], None, None]]
+"""Yields the index of each item and its result, or a `Lost`, in any order.
+
+What cannot be reached is refused by the call, before the first result is asked for.
+"""
 TABLE, RUNS = "sweep.parquet", "runs"
-JOB_LOGS = "job-logs"
-"""Directory of the output of a batch system's jobs; always kept."""
 SWEEP = "sweep.toml"
 _KEY = re.compile("[0-9a-f]{16}")
 # Clock times differ between equal runs, so the table leaves them out; summaries have them.
@@ -87,6 +74,13 @@ class PointResult:
     was_done: bool = False
     """Whether an earlier call had finished it."""
 
+    @classmethod
+    def of(cls, point: SweepPoint, summary: Mapping[str, Any], *, was_done: bool = False) -> PointResult:
+        """Result of a point from the summary of its run."""
+        figures = figures_of(json.loads(json.dumps(summary))).items()
+        steady = {name: value for name, value in figures if name not in _WALL and not name.startswith("solve_s_")}
+        return cls(point, steady, summary.get("assumed_scaling"), was_done=was_done)
+
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
@@ -105,7 +99,7 @@ class SweepResult:
 
         rows, has_notes = [], any(result.assumed_scaling for result in self.points)
         for result in self.points:
-            row = {"point": result.point.number, "run": f"{RUNS}/{result.point.key}", **dict(result.point.varied)}
+            row = {"point": result.point.number, "run": f"{RUNS}/{result.point.key}", **result.point.varied}
             row["error"] = result.error
             if has_notes:
                 row["assumed_scaling"] = result.assumed_scaling and result.assumed_scaling["note"]
@@ -145,8 +139,7 @@ def run_sweep(
     """
     _check_place(directory, has_leave=resume or force)
     points = spec.resolve_points()
-    _check_names(spec, points)
-    _check_effects(spec, points)
+    _check_points(spec, points)
     _check_start(points, is_replacing=force)
     results: dict[int, PointResult] = {}
     for point in () if force else points:
@@ -156,7 +149,7 @@ def run_sweep(
     pending = list({point.key: point for point in points if point.number not in results}.values())
     # What runs and the table are written with, imported once before processes are forked.
     import pyarrow.compute
-    import pyarrow.parquet  # noqa: F401
+    import pyarrow.parquet
 
     # A cluster is reached before anything is written.
     with (
@@ -166,7 +159,8 @@ def run_sweep(
         if force:
             _drop_results(directory, {point.key for point in points})
         if not (directory / TABLE).exists():
-            _save_description(directory, spec)
+            with replacing(directory / SWEEP) as stream:
+                stream.write(spec.text)
         for index, outcome in outcomes:
             for point in points:
                 if point.key == pending[index].key:
@@ -175,73 +169,70 @@ def run_sweep(
                     results[point.number] = result
                     on_done(result)
         whole = SweepResult(tuple(results[point.number] for point in points))
-        _save_description(directory, spec)
-        _write_table(whole, directory / TABLE)
+        table = whole.table().replace_schema_metadata({"bftrainer.version": __version__})
+        with replacing(directory / SWEEP) as stream:
+            stream.write(spec.text)
+        with replacing(directory / TABLE) as stream:
+            pyarrow.parquet.write_table(table, stream, compression="zstd")
     return whole
 
 
-def _check_names(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
-    """Refuse an objective, a solver or other code that cannot be found, naming its line."""
-    for name, value in dict.fromkeys(item for point in points for item in point.options if item[0] in _LOOKUPS):
+def _check_points(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
+    """Refuse code that cannot be found, and options that have no effect on any point, naming the line of the first."""
+    for name, value in dict.fromkeys(item for point in points for item in point.options.items() if item[0] in _LOOKUPS):
         try:
             _LOOKUPS[name](value)
         except InputError as error:
-            raise SettingsError(f"{spec.locate(name)}: {error}") from None
+            raise SettingsError(f"{locate_option(spec.path, spec.text, name)}: {error}") from None
+    effective = {name for point in points for name in point.options if name not in point.ineffective}
+    reasons = {name: why for point in points for name, why in point.ineffective.items() if name not in effective}
+    if reasons:
+        listed = ", ".join(f"{name} ({why})" for name, why in reasons.items())
+        line = locate_option(spec.path, spec.text, next(iter(reasons)))
+        raise SettingsError(f"{line}: Options that have no effect: {listed}.")
 
 
 def _check_start(points: Sequence[SweepPoint], *, is_replacing: bool) -> None:
     """Refuse points of which none can begin, or, if they replace results, get past its first event: an `InputError`."""
-    first: Exception | None = None
+    faults = list[Exception]()
     for point in points:
         try:
             inputs = load_inputs(replace(point.config(), max_events=1, baseline=False))
             if is_replacing:
                 run_replay(inputs=inputs)
+            return
         except SolverUnavailableError:  # a solver may be licensed on the workers only
             return
         except Exception as error:  # a user's objective or solver may raise anything
             if not (is_replacing or isinstance(error, InputError)):
                 return
-            first = first or error
-        else:
-            return
-    assert first is not None  # there is at least one point
-    raise SettingsError(f"Nothing was replaced, as all points failed: {first}") if is_replacing else first
-
-
-def _check_effects(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
-    """Refuse options that have no effect on any point, naming them and the first one's line."""
-    effective = {name for point in points for name, _ in point.options if name not in point.ineffective}
-    reasons = {name: why for point in points for name, why in point.ineffective.items() if name not in effective}
-    if reasons:
-        listed = ", ".join(f"{name} ({why})" for name, why in reasons.items())
-        raise SettingsError(f"{spec.locate(next(iter(reasons)))}: Options that have no effect: {listed}.")
+            faults.append(error)
+    raise SettingsError(f"Nothing was replaced, as all points failed: {faults[0]}") if is_replacing else faults[0]
 
 
 def _compute_point(directory: Path, point: SweepPoint) -> PointResult:
     """Replay a point, unless that was done, and save the run; any error becomes its result, and others go on."""
     try:
-        return _read_finished(point, directory) or _replay_point(directory, point)
+        if (earlier := _read_finished(point, directory)) is not None:
+            return earlier
+        inputs = load_inputs(point.config())
+        for name, source in inputs.sources.items():
+            if isinstance(source, dict) and source["sha256"] != point.contents.get(name, source["sha256"]):
+                raise InputError(
+                    f"{source['path']}: Expected a file that stays as it is, got one that changed meanwhile."
+                )
+        result = run_replay(inputs=inputs, command=f"bftrainer sweep: {point.key}")
+        if not (directory / RUNS).is_dir():
+            # The sweep was given up, and a cluster's worker was not notified.
+            raise SettingsError(f"{directory}: The directory of the sweep was removed meanwhile.")
+        # This replaces the empty directory of a killed worker.
+        with directories.result_directory(directory / RUNS / point.key, force=True) as place:
+            write_run(result, place.working)
+        return PointResult.of(point, result.summary())
     except BftrainerError as error:
         return PointResult(point, {}, error=str(error))
     except Exception as error:  # a user's objective or solver may raise anything
         return PointResult(point, {}, error=f"{type(error).__name__}: {error}")
-
-
-def _replay_point(directory: Path, point: SweepPoint) -> PointResult:
-    inputs = load_inputs(point.config())
-    contents = dict(point.contents)
-    for name, source in inputs.sources.items():
-        if isinstance(source, dict) and source["sha256"] != contents.get(name, source["sha256"]):
-            raise InputError(f"{source['path']}: Expected a file that stays as it is, got one that changed meanwhile.")
-    result = run_replay(inputs=inputs, command=f"bftrainer sweep: {point.key}")
-    if not (directory / RUNS).is_dir():
-        # The sweep was given up, and a cluster's worker was not notified.
-        raise SettingsError(f"{directory}: The directory of the sweep was removed meanwhile.")
-    # This replaces the empty directory of a killed worker.
-    with result_directory(directory / RUNS / point.key, force=True) as place:
-        write_run(result, place.working)
-    return _to_result(point, result.summary())
 
 
 def _read_finished(point: SweepPoint, directory: Path) -> PointResult | None:
@@ -250,39 +241,23 @@ def _read_finished(point: SweepPoint, directory: Path) -> PointResult | None:
     if not (path / "summary.json").is_file():
         return None
     try:
-        return replace(_to_result(point, read_summary(path)), was_done=True)
+        return PointResult.of(point, read_summary(path), was_done=True)
     except OutputError as error:
         raise SettingsError(f"{error} Remove it to have it computed again.") from None
 
 
-def _to_result(point: SweepPoint, summary: Mapping[str, Any]) -> PointResult:
-    """Result of a point from the summary of its run."""
-    figures = figures_of(json.loads(json.dumps(summary))).items()
-    steady = {name: value for name, value in figures if name not in _WALL and not name.startswith("solve_s_")}
-    return PointResult(point, steady, summary.get("assumed_scaling"))
-
-
-def _write_table(result: SweepResult, path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    table = result.table().replace_schema_metadata({"bftrainer.version": __version__})
-    with replacing(path) as stream:
-        pq.write_table(table, stream, compression="zstd")
-
-
 def write_sweep_page(result: SweepResult, spec: SweepSpec, path: Path, metrics: Sequence[str] = ()) -> None:
     """Write the page of a sweep; `metrics` are figures to judge settings by, as `sweep_page` takes them."""
-    description = spec.text.decode(errors="backslashreplace")
-    text = sweep_page(spec.path.name, result.table().to_pylist(), spec.axes, description, metrics)
+    rows, description = result.table().to_pylist(), spec.text.decode(errors="backslashreplace")
     with replacing(path) as stream:
-        stream.write(text)
+        stream.write(sweep_page(spec.path.name, rows, spec.axes, description, metrics))
 
 
 def _check_place(path: Path, *, has_leave: bool) -> None:
     """Refuse a directory with files that are no sweep's, and one with results, unless these may be used."""
     if path.exists() and not path.is_dir():
         raise OutputError(f"{path}: Expected a directory or nothing, found a file.")
-    if not path.is_dir() or not {*path.iterdir()} - {temporary_path(path / MANIFEST), path / LOCK, path / JOB_LOGS}:
+    if not path.is_dir() or not {*path.iterdir()} - {temporary_path(path / MANIFEST), path / LOCK}:
         return
     if SWEEP not in written_files(path):
         raise OutputError(f"{path}: Expected a sweep's directory, found other files, or those of an earlier version.")
@@ -303,18 +278,12 @@ def open_sweep(path: Path, names: Iterable[str], *, has_leave: bool) -> Iterator
             path.mkdir(parents=True, exist_ok=True)
             stack.enter_context(lock_file(path / LOCK, path))
             # The manifest comes first, so that a killed sweep can be resumed.
-            list_written(path, {*names, *written_files(path)})
+            directories.list_written(path, {*names, *written_files(path)})
             (path / RUNS).mkdir(exist_ok=True)
-            clear_leftovers(path / RUNS, _KEY)
+            directories.clear_leftovers(path / RUNS, _KEY)
         except OSError as error:
             raise OutputError(f"{path}: Cannot write results: {error.strerror or error}.") from None
         yield
-
-
-def _save_description(path: Path, spec: SweepSpec) -> None:
-    """Save the sweep's file beside the table: `OutputError` if it cannot be written."""
-    with replacing(path / SWEEP) as stream:
-        stream.write(spec.text)
 
 
 def _drop_results(path: Path, keys: Collection[str]) -> None:
@@ -322,10 +291,91 @@ def _drop_results(path: Path, keys: Collection[str]) -> None:
     runs = [run for run in sorted((path / RUNS).iterdir()) if not run.is_symlink() and SUMMARY in written_files(run)]
     for run in runs:
         if run.name in keys:
-            check_free(run, force=True)
+            directories.check_free(run, force=True)
     for run in runs:
-        remove_written(run)
+        directories.remove_written(run)
     (path / TABLE).unlink(missing_ok=True)
+
+
+def local_engine(workers: int | None = None) -> Engine:
+    """Processes of this machine, by default one per usable processor; one worker computes in this process."""
+    return partial(as_ready, workers=count_workers(workers))
+
+
+class DaskEngine:
+    """A Dask cluster: a running one, or one made of a batch system's jobs.
+
+    `jobqueue` is a TOML file: ``system``, a class of dask-jobqueue in lower case (slurm, pbs, lsf, ...), ``jobs``, how
+    many, and arguments of that class. A `SettingsError` if neither or both are given, Dask is not installed, or the
+    file cannot be used.
+    """
+
+    def __init__(self, scheduler: str | None = None, jobqueue: Path | None = None) -> None:
+        if (scheduler is None) == (jobqueue is None):
+            raise SettingsError("Give either --scheduler or --dask-jobqueue for the engine dask.")
+        require_extra("The engine dask needs", "dask", "distributed", *(["dask_jobqueue"] if jobqueue else []))
+        self._scheduler, self._file = scheduler, jobqueue
+        if jobqueue is None:
+            return
+        table = toml_file(jobqueue, SettingsError)
+        system, jobs, kinds = str(table.pop("system", "")), table.pop("jobs", None), {}
+        if system:
+            handler = signal.getsignal(signal.SIGINT)
+            import dask_jobqueue  # which has Ctrl-C end the process with status 0, and writes to the home directory
+
+            signal.signal(signal.SIGINT, handler)
+            kinds = {name.removesuffix("Cluster").lower(): name for name in dir(dask_jobqueue) if "Cluster" in name}
+        if system not in kinds:
+            hint = suggestion(system, kinds)
+            raise SettingsError(f"{jobqueue}: Expected the system of a batch scheduler, got {system!r}.{hint}")
+        if not isinstance(jobs, int) or jobs < 1:
+            raise SettingsError(f"{jobqueue}: Expected jobs, how many to submit, got {jobs!r}.")
+        # dask-jobqueue inserts values into a job's script without quotes.
+        table.setdefault("python", shlex.quote(sys.executable))
+        self._jobs, self._make_cluster = jobs, partial(getattr(dask_jobqueue, kinds[system]), **table)
+
+    def __call__(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
+        """Connect, then yield results as they are ready; Dask repeats the work of a lost worker.
+
+        A `SettingsError` if the scheduler cannot be reached, or the batch system takes no jobs.
+        """
+        from distributed import Client, as_completed
+        from distributed.comm import connect
+
+        async def check_answers(address: str) -> None:
+            await (await connect(address, timeout=CONNECT_S)).close()
+
+        scheduler: Any = self._scheduler
+        with ExitStack() as stack:
+            try:
+                if self._file is None:
+                    # A client without a server takes 20 s more to close, and prints a traceback (distributed 2026.8).
+                    asyncio.run(check_answers(scheduler))
+                else:
+                    scheduler = stack.enter_context(self._make_cluster())
+                    scheduler.scale(jobs=self._jobs)
+                client = stack.enter_context(Client(scheduler, timeout=CONNECT_S, set_as_default=False))
+            except (OSError, TypeError, ValueError, MemoryError, EOFError) as error:
+                # The answer of another kind of server may be taken for the length of a huge message.
+                waited = f"{scheduler}: No Dask scheduler answered within {CONNECT_S:.0f} s"
+                raise SettingsError(f"{self._file or waited}: {_first_line(error)}") from None
+            connection = stack.pop_all()
+
+        def compute() -> Generator[tuple[int, Any], None, None]:
+            with connection:
+                futures = client.map(work, items, pure=False)
+                places = {future.key: index for index, future in enumerate(futures)}
+                for future in as_completed(futures, loop=client.loop):
+                    error = future.exception()
+                    yield places[future.key], future.result() if error is None else Lost(_first_line(error))
+                    future.release()
+
+        return compute()
+
+
+def _first_line(error: BaseException) -> str:
+    """The first line of a library's message, which may be empty."""
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,24 +429,11 @@ def check_pairing(varied: Sequence[str], option: str, metrics: Sequence[str]) ->
 def paired_changes(
     sweep: pa.Table | str | Path, option: str, metrics: Sequence[str] = ("work_done",)
 ) -> list[PairedChange]:
-    """Compare each value of an option with its first one, point by point.
+    """Compare each value of an option, named as in the sweep's file, with its first one, point by point, by figures.
 
-    Two points are a pair if all else that varies is the same: window, seed and other options. How windows and seeds
-    differ is no part of a pair's ratio, so that intervals are those of the change alone.
-
-    Parameters
-    ----------
-    sweep : pyarrow.Table, or path
-        Table of a sweep; or its directory.
-    option : str
-        A varied option, as the sweep's file calls it.
-    metrics : sequence of str
-        Figures.
-
-    Raises
-    ------
-    SettingsError
-        As `check_pairing` and `read_sweep_table`.
+    The sweep is its table or its directory. Two points are a pair if all else that varies is the same: window, seed and
+    other options. How windows and seeds differ is no part of a pair's ratio, so that intervals are those of the change
+    alone. A `SettingsError` if the option does not vary, a figure cannot be better or worse, or there is no table.
     """
     table = read_sweep_table(Path(sweep)) if isinstance(sweep, str | Path) else sweep
     varied = table.column_names[2 : table.column_names.index("error")]

@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from pathlib import Path
@@ -41,15 +41,22 @@ def merge_options(base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str
 
 
 def _replace_own(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a replay for those that only sweeps have."""
+    """Options of a replay for those that only sweeps have: a `SettingsError` if one of these has a wrong value."""
     replayed = {name: value for name, value in options.items() if name not in _INSTEAD}
-    if options.get(SAMPLE) == "tuned":
+    if (sample := options.get(SAMPLE, "plain")) not in ("plain", "tuned"):
+        raise SettingsError(f"Expected sample to be plain or tuned, got {sample!r}.")
+    if sample == "tuned":
         replayed["tasks"] = str(sample_path(SAMPLE_TUNED_TASKS))
-    if WINDOW in options:
-        begin, end = options[WINDOW]
-        # Seconds of a window are counted from the log's start, those of `until` from the window's.
-        replayed |= {"since": begin, "until": end if isinstance(end, datetime) else end - begin}
-    return replayed
+    match options.get(WINDOW):
+        case None:
+            return replayed
+        case [datetime() as begin, datetime() as end] if instant_ns(begin) < instant_ns(end):
+            return replayed | {"since": begin, "until": end}
+        case [int() | float() as begin, int() | float() as end] if begin < end:
+            # Seconds of a window are counted from the log's start, those of `until` from the window's.
+            return replayed | {"since": begin, "until": end - begin}
+    window = "a window of a begin and an end after it, both times or both seconds"
+    raise SettingsError(f"Expected {window}, got {options[WINDOW]!r}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +64,20 @@ class SweepPoint:
     """One replay of a sweep."""
 
     number: int
-    options: tuple[tuple[str, Any], ...]
+    options: Mapping[str, Any]
     """Fields of `ReplayConfig`, with values as in TOML."""
-    varied: tuple[tuple[str, Any], ...]
+    varied: Mapping[str, Any]
     """Varied options, with their names in the file."""
     key: str
     """Checksum of the replay: its options, and the contents of its input files."""
-    contents: tuple[tuple[str, str], ...] = ()
+    contents: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of these files, by the options that name them."""
     ineffective: Mapping[str, str] = field(default_factory=dict)
     """Options that have no effect, and why; none if the tasks cannot be read, which a replay says."""
 
     def config(self) -> ReplayConfig:
         """Configuration of the replay."""
-        return ReplayConfig(**dict(self.options))
+        return ReplayConfig(**self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +93,6 @@ class SweepSpec:
     def axes(self) -> list[str]:
         """Options in which points may differ, in the order of the file."""
         return list(dict.fromkeys(name for point in self.points for name in point))
-
-    def locate(self, name: str) -> str:
-        """The file, and the line that gives an option."""
-        return _Reader(self.path, self.text.decode()).locate(name)
 
     @property
     def inputs(self) -> dict[Path, str]:
@@ -117,9 +120,7 @@ class SweepSpec:
         try:
             task_set = load_tasks(config)
             tunings = [task.tuning for task in task_set.tasks if task.tuning is not None]
-            traces = dict.fromkeys(
-                Path(file) for tuning in tunings for file in (tuning.train_trace, tuning.power_trace)
-            )
+            traces = dict.fromkeys(Path(file) for one in tunings for file in (one.train_trace, one.power_trace))
             of_tasks = [checksum(path)["sha256"] for path in (*task_set.sources, *traces)]
             reasons = config.list_ineffective(tuned=bool(tunings), learned=bool(task_set.learned))
             ineffective = {name: why for name, why in reasons.items() if name in options}
@@ -128,10 +129,8 @@ class SweepSpec:
             of_tasks = [str(error)]
         replayed = {name: value for name, value in options.items() if OPTIONS[name].changes_result} | contents
         read = [replayed, of_tasks if "tasks" in options else []]
-        text = json.dumps(read, sort_keys=True, default=plain_value)
-        key = hashlib.sha256(text.encode()).hexdigest()[:16]
-        varied = tuple((name, point.get(name)) for name in self.axes)
-        return SweepPoint(number, tuple(options.items()), varied, key, tuple(contents.items()), ineffective)
+        key = hashlib.sha256(json.dumps(read, sort_keys=True, default=plain_value).encode()).hexdigest()[:16]
+        return SweepPoint(number, options, {name: point.get(name) for name in self.axes}, key, contents, ineffective)
 
 
 def plain_value(value: Any) -> Any:
@@ -144,100 +143,67 @@ def plain_value(value: Any) -> Any:
 def read_sweep(path: Path) -> SweepSpec:
     """Read a sweep, and check every option by name, type and range.
 
-    Raises
-    ------
-    SettingsError
-        If it cannot be read, or an option is unknown or has an invalid value; the message names the line.
+    A `SettingsError` if it cannot be read, or an option is unknown or has an invalid value; it names the line.
     """
     tables, text = toml_content(path, SettingsError), whole_bytes(path, SettingsError)
-    reader = _Reader(path, text.decode())
+
+    def fault(key: str, why: str) -> SettingsError:
+        """An error that names the line of a key."""
+        return SettingsError(f"{locate_option(path, text, key)}: {why}")
+
     for name in tables:
-        reader.check_key(name, _SECTIONS, "a section of a sweep")
-    base = reader.read_options(tables.get("base", {}), "base")
-    grid = reader.read_options(tables.get("grid", {}), "grid", are_lists=True)
+        if name not in _SECTIONS:
+            raise fault(name, f"Expected a section of a sweep, got {name!r}.{suggestion(name, _SECTIONS)}")
+    base = _read_options(tables.get("base", {}), "base", fault)
+    grid = _read_options(tables.get("grid", {}), "grid", fault)
     listed = tables.get("point", [])
     if not isinstance(listed, list):
-        raise reader.fault("point", f"Expected points as [[point]] tables, got {listed!r}.")
-    points = [reader.read_options(point, "point") for point in listed]
+        raise fault("point", f"Expected points as [[point]] tables, got {listed!r}.")
+    points = [_read_options(point, "point", fault) for point in listed]
     number = (math.prod(map(len, grid.values())) if grid else 0) + len(points)
     if number > MOST_POINTS:
         raise SettingsError(f"{path}: Expected at most {MOST_POINTS:,} points, got {number:,}.")
     if grid:
         points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())] + points
-    points = points or [{}]
-    for point in points:
-        reader.check_point(base, point)
-    return SweepSpec(path, text, base, tuple(points))
-
-
-class _Reader:
-    """Checks options, and knows their lines in the file."""
-
-    def __init__(self, path: Path, text: str) -> None:
-        self._path, self._lines = path, text.splitlines()
-
-    def locate(self, name: str) -> str:
-        """The file, and the line that gives `name` or its alias, if any."""
-        for alias in (name, *(key for key in _ALIASES if _ALIASES[key] == name)):
-            key = re.escape(alias)
-            pattern = re.compile(rf"^\s*(\[+\s*)?[\"']?{key}[\"']?\s*[\].=]|[^#]*[{{,]\s*{key}\s*=")
-            for number, line in enumerate(self._lines, start=1):
-                if pattern.match(line):
-                    return f"{self._path}: line {number}"
-        return str(self._path)
-
-    def fault(self, key: str, text: str) -> SettingsError:
-        """An error that names the line of a key."""
-        return SettingsError(f"{self.locate(key)}: {text}")
-
-    def check_key(self, key: str, allowed: Collection[str], what: str) -> None:
-        """Refuse an unknown key, naming the closest one."""
-        if key not in allowed:
-            raise self.fault(key, f"Expected {what}, got {key!r}.{suggestion(key, allowed)}")
-
-    def read_options(self, table: Any, section: str, *, are_lists: bool = False) -> dict[str, Any]:
-        """Options of a section by their field names."""
-        if not isinstance(table, dict):
-            raise self.fault(section, f"Expected a table [{section}], got {table!r}.")
-        options: dict[str, Any] = {}
-        for key, value in table.items():
-            self.check_key(key, {*_INSTEAD, *_ALIASES, *OPTIONS}, "an option of a replay")
-            name = str(_ALIASES.get(key, key))
-            if name in options:
-                raise self.fault(key, f"Expected each option once, got {name} again.")
-            if are_lists and not (isinstance(value, list) and value):
-                raise self.fault(key, f"Expected a list of values of {key}, got {value!r}.")
-            for item in value if are_lists else [value]:
-                self._check_own(key, item)
-            options[name] = value
-        for one, replaced in _INSTEAD.items():
-            for both in replaced:
-                if one in options and options.get(both, LEARNED) not in (LEARNED, [LEARNED]):
-                    raise self.fault(both, f"Give {one} or {both}, not both.")
-        return options
-
-    def _check_own(self, key: str, value: Any) -> None:
-        """Refuse values of options that only sweeps have; those of a replay are checked with its point."""
-        try:
-            match key, value:
-                case "window", [datetime() as begin, datetime() as end]:
-                    is_right = instant_ns(begin) < instant_ns(end)
-                case "window", [int() | float() as begin, int() | float() as end]:
-                    is_right = begin < end and bool not in map(type, value)
-                case _:
-                    is_right = key not in _INSTEAD or (key == SAMPLE and value in ("plain", "tuned"))
-        except OverflowError as error:
-            raise self.fault(key, str(error)) from None
-        if not is_right:
-            window = "a window of a begin and an end after it, both times or both seconds"
-            expected = window if key == WINDOW else "sample to be plain or tuned"
-            raise self.fault(key, f"Expected {expected}, got {value!r}.")
-
-    def check_point(self, base: Mapping[str, Any], point: Mapping[str, Any]) -> None:
-        """Refuse values of a wrong type or out of range."""
+    for point in points or [{}]:
         try:
             # Objective and solver are looked up when the point is replayed.
             ReplayConfig(**_replace_own(merge_options(base, point))).settings(as_given, "dp")
         except BftrainerError as error:
             named = next((name for name in (*point, *base) if re.search(rf"\b{name}\b", str(error))), None)
-            raise SettingsError(f"{self.locate(named) if named else self._path}: {error}") from None
+            raise (fault(named, str(error)) if named else SettingsError(f"{path}: {error}")) from None
+        except OverflowError as error:  # an end of a window that no log can hold
+            raise fault(WINDOW, str(error)) from None
+    return SweepSpec(path, text, base, tuple(points or [{}]))
+
+
+def locate_option(path: Path, text: bytes, name: str) -> str:
+    """The file, and the line that gives `name` or its alias, if any."""
+    for alias in (name, *(key for key in _ALIASES if _ALIASES[key] == name)):
+        key = re.escape(alias)
+        pattern = re.compile(rf"^\s*(\[+\s*)?[\"']?{key}[\"']?\s*[\].=]|[^#]*[{{,]\s*{key}\s*=")
+        for number, line in enumerate(text.decode().splitlines(), start=1):
+            if pattern.match(line):
+                return f"{path}: line {number}"
+    return str(path)
+
+
+def _read_options(table: Any, section: str, fault: Callable[[str, str], SettingsError]) -> dict[str, Any]:
+    """Options of a section by their field names; those of the grid have lists of values."""
+    if not isinstance(table, dict):
+        raise fault(section, f"Expected a table [{section}], got {table!r}.")
+    options, known = dict[str, Any](), {*_INSTEAD, *_ALIASES, *OPTIONS}
+    for key, value in table.items():
+        if key not in known:
+            raise fault(key, f"Expected an option of a replay, got {key!r}.{suggestion(key, known)}")
+        name = str(_ALIASES.get(key, key))
+        if name in options:
+            raise fault(key, f"Expected each option once, got {name} again.")
+        if section == "grid" and not (isinstance(value, list) and value):
+            raise fault(key, f"Expected a list of values of {key}, got {value!r}.")
+        options[name] = value
+    for one, replaced in _INSTEAD.items():
+        for both in replaced:
+            if one in options and options.get(both, LEARNED) not in (LEARNED, [LEARNED]):
+                raise fault(both, f"Give {one} or {both}, not both.")
+    return options

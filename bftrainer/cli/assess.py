@@ -81,8 +81,7 @@ def assess(
     it, with settings chosen on its first part and proven on the rest. Results go to assessment/: page.html and
     summary.json.
     """
-    from bftrainer.campaigns.assess import AssessPlan, assessment_of
-    from bftrainer.campaigns.verdict import MachinePrices, Thresholds
+    from bftrainer.campaigns.assess import AssessPlan, MachinePrices, Thresholds, assessment_of
     from bftrainer.tasksets import read_task_set
 
     of_value = options["price_node_hour"] is None and "of the net value, which takes --price-node-hour"

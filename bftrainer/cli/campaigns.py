@@ -23,10 +23,8 @@ from bftrainer.plugins import require_extra
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, check_metrics, format_value, is_assumed
 
 if TYPE_CHECKING:
-    from bftrainer.campaigns.advice import Advice
-    from bftrainer.campaigns.engines import Engine
-    from bftrainer.campaigns.forecast import Forecast
-    from bftrainer.campaigns.sweep import PairedChange, PointResult
+    from bftrainer.campaigns.studies import Advice, Forecast
+    from bftrainer.campaigns.sweep import Engine, PairedChange, PointResult
 
 _answer_options = usage.with_options(
     usage.report_option, usage.force_option, usage.json_option, like_options, click.pass_context
@@ -88,8 +86,8 @@ def forecast(
     The tasks are replayed on many stretches of the log. Tasks with dates are submitted as long
     after a stretch's start as they would be after --start; the others count from it anyway.
     """
-    from bftrainer.campaigns.forecast import ForecastPlan
-    from bftrainer.campaigns.forecast import forecast as foretell
+    from bftrainer.campaigns.studies import ForecastPlan
+    from bftrainer.campaigns.studies import forecast as foretell
     from bftrainer.report.campaign_pages import forecast_page
     from bftrainer.runs.run_inputs import SAMPLE_TASKS_USED, load_inputs
 
@@ -111,7 +109,7 @@ def forecast(
 def _seconds(when: _Moment, start_ns: int | None) -> float:
     """How long after the start a moment is."""
     if isinstance(when, tuple):
-        from bftrainer.campaigns.forecast import next_weekday
+        from bftrainer.campaigns.studies import next_weekday
 
         return (next_weekday(start_ns or 0, *when) - (start_ns or 0)) / 1e9
     return (_instant(when) - (start_ns or 0)) / 1e9 if isinstance(when, datetime) else float(when)
@@ -127,7 +125,7 @@ def _instant(when: datetime) -> int:
 
 
 def _print_forecast(answer: Forecast) -> None:
-    from bftrainer.campaigns.forecast import quantile
+    from bftrainer.campaigns.studies import quantile
     from bftrainer.objectives import name_of_objective
     from bftrainer.report.campaign_pages import note_of_few, when_text
 
@@ -168,8 +166,8 @@ def advise(
     ctx: click.Context, /, metric: str, train_share: float, trials: int, objectives: str | None, **options: Any
 ) -> None:
     """Search -Tfwd, -maxJ and, if you like, objectives on the log's first part; prove the best ones on the rest."""
-    from bftrainer.campaigns.advice import AdvicePlan
-    from bftrainer.campaigns.advice import advise as search
+    from bftrainer.campaigns.studies import AdvicePlan
+    from bftrainer.campaigns.studies import advise as search
     from bftrainer.report.campaign_pages import advice_page
 
     config = config_like(ctx, options)
@@ -213,7 +211,7 @@ def _notices(text: str) -> tuple[float, ...]:
 @_answer_options
 def bound(ctx: click.Context, /, notices_s: tuple[float, ...], **options: Any) -> None:
     """How much more work would choice of nodes that leave, notice of it, or free changes bring?"""
-    from bftrainer.campaigns.bound import bound_work
+    from bftrainer.campaigns.studies import bound_work
     from bftrainer.report.campaign_pages import bounds_page
     from bftrainer.runs import load_inputs
 
@@ -277,7 +275,7 @@ def sweep(
     if paired is not None:
         check_pairing(spec.axes, paired, judged)
     place = Path(f"{file.stem}-sweep") if directory is None else directory
-    chosen = _engine(place=place, **options)
+    chosen = _engine(**options)
     usage.check_report(report, force=resume or force)
     check_metrics(metrics)
     if report is not None:
@@ -309,14 +307,11 @@ def sweep(
     ctx.exit(1 if result.failures else 0)
 
 
-def _engine(
-    engine: str | None, workers: int | None, scheduler: str | None, jobqueue: Path | None, place: Path
-) -> Engine:
-    from bftrainer.campaigns.engines import DaskEngine, local_engine
-    from bftrainer.campaigns.sweep import JOB_LOGS
+def _engine(engine: str | None, workers: int | None, scheduler: str | None, jobqueue: Path | None) -> Engine:
+    from bftrainer.campaigns.sweep import DaskEngine, local_engine
 
     if engine == "dask" or (engine is None and (scheduler is not None or jobqueue is not None)):
-        return DaskEngine(scheduler, jobqueue, place / JOB_LOGS)
+        return DaskEngine(scheduler, jobqueue)
     usage.refuse_unused(dict.fromkeys(("scheduler", "jobqueue"), "of the engine dask alone"))
     return local_engine(workers)
 
@@ -325,7 +320,7 @@ def _describe(result: PointResult) -> dict[str, object]:
     """A point for JSON."""
     from bftrainer.campaigns.sweep_file import plain_value
 
-    varied = {name: plain_value(value) for name, value in result.point.varied}
+    varied = {name: plain_value(value) for name, value in result.point.varied.items()}
     entry = {"point": result.point.number, "options": varied, "error": result.error, "figures": dict(result.figures)}
     return entry | ({"assumed_scaling": result.assumed_scaling["note"]} if result.assumed_scaling else {})
 
@@ -337,14 +332,13 @@ def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> Non
     keys = [key for key in dict.fromkeys((*SHOWN, *metrics)) if key in named]
     rows = []
     for result in results[:MOST_ROWS]:
-        cells = ["-" if value is None else str(plain_value(value)) for _, value in result.point.varied]
+        cells = ["-" if value is None else str(plain_value(value)) for value in result.point.varied.values()]
         for key in keys:
             value, assumed = result.figures.get(key), {"assumed_scaling": result.assumed_scaling}
             mark = f"{MARK} " if value is not None and is_assumed(assumed, key) else ""
             cells.append("failed" if result.error is not None else mark + format_value(value, GLOSSARY[key].unit))
         rows.append([str(result.point.number), *cells])
-    varied = (name for name, _ in results[0].point.varied)
-    print_table(["point", *varied, *(GLOSSARY[key].label for key in keys)], rows)
+    print_table(["point", *results[0].point.varied, *(GLOSSARY[key].label for key in keys)], rows)
     if len(results) > MOST_ROWS:
         click.echo(f"... and {len(results) - MOST_ROWS:,} more in the table.")
     for text in dict.fromkeys(result.assumed_scaling["note"] for result in results if result.assumed_scaling):

@@ -300,7 +300,7 @@ def _replay(
     options: Mapping[str, Any],
 ) -> RunResult:
     """Replay, and write the results; signals are held until these are in place, so that they are not lost meanwhile."""
-    from bftrainer.campaigns.bound import try_more_tasks
+    from bftrainer.campaigns.studies import try_more_tasks
     from bftrainer.runs import run_replay, write_run
     from bftrainer.runs.run import keep_decisions
 

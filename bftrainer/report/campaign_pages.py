@@ -198,7 +198,7 @@ def when_text(start: str | None, time_s: float | None) -> str:
 
 
 def forecast_page(forecast: Row, command: str) -> bytes:
-    """Make the page of a forecast, from the JSON of `bftrainer.campaigns.forecast.Forecast.to_dict`."""
+    """Make the page of a forecast, from the JSON of `bftrainer.campaigns.studies.Forecast.to_dict`."""
     start, times_s = forecast["start"], [math.inf if time is None else time for time in forecast["completion_s"]]
     number, quantiles = len(times_s), forecast["completion_quantiles_s"]
     low, high = (100 * end for end in forecast["probability_ci95"])
@@ -278,7 +278,7 @@ def _draw_fan(forecast: Row, times_s: Sequence[float], ax: Axes) -> None:
 
 
 def advice_page(advice: Row, command: str) -> bytes:
-    """Make the page of advice, from the JSON of `bftrainer.campaigns.advice.Advice.to_dict`."""
+    """Make the page of advice, from the JSON of `bftrainer.campaigns.studies.Advice.to_dict`."""
     label, advised, former = GLOSSARY[advice["metric"]].label, advice["advised"], advice["given"]
     gains = {part: "from 0" if gain is None else f"{100 * gain:+.2f} %" for part, gain in advice["gain"].items()}
     cards = []
@@ -319,7 +319,7 @@ def _trial_rows(advice: Row) -> Iterator[list[str]]:
 
 
 def bounds_page(bounds: Row, command: str) -> bytes:
-    """Make the page of bounds, from the JSON of `bftrainer.campaigns.bound.bound_work`."""
+    """Make the page of bounds, from the JSON of `bftrainer.campaigns.studies.bound_work`."""
     gains = {row["name"]: row["against_named"] for row in bounds["bounds"]}
     texts = {name: "-" if gain is None else f"{100 * gain:+.1f} %" for name, gain in gains.items()}
 

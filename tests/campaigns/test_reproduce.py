@@ -12,11 +12,11 @@ import pytest
 from bftrainer.campaigns import reproduce as module
 from bftrainer.campaigns import sweep
 from bftrainer.campaigns.reproduce import (
-    Comparison,
     Reproduction,
     check_log,
     count_steps,
     evaluate_zeus,
+    figure_table,
     mean_of,
     read_papers,
     reproduce_paper,
@@ -56,7 +56,6 @@ def few(monkeypatch):
     """Two levels of two options, and all ways to decide."""
     published = read_papers()
     published["bftrainer"]["levels"]["quick"] = {"forward_time_s": [10.0, 120.0], "max_tasks": [5, 30]}
-    published["bftrainer"]["axes"] = {"forward_time_s": "Tfwd (s)", "max_tasks": "maxJ"}
     monkeypatch.setattr(module, "read_papers", lambda: published)
 
 
@@ -191,16 +190,16 @@ def test_a_trace_too_small_to_train_on_has_a_page(tmp_path):
 def test_pages_say_numbers_intervals_and_sample_sizes():
     """A figure's table has each cell with its interval, and says n; unknown ones are a dash, in JSON null."""
     lines = {"a": {1.0: estimate([0.1, 0.2]), 2.0: mean_of([None])}, "b": {1.0: mean_of([0.5, None])}}
-    figure = Comparison("key", lines, "share of it", "level", "What it shows.")
-    table = figure.table()
+    about = {"label": "share of it", "axis": "level", "reading": "What it shows."}
+    table = figure_table(lines, about)
     assert table.rows == [["1", "15.00 % (-48.53 to 78.53)", "50.00 %"], ["2", "-", "-"]]
     assert table.note.endswith("95 % intervals; n = 0, 1, 2.")
-    bounded = Comparison("key", lines, "share of it", "level", "What it shows.", within=(0.0, 1.0)).table()
+    bounded = figure_table(lines, about | {"within": (0.0, 1.0)})
     assert bounded.rows[0][1] == "15.00 % (0.00 to 78.53)"
     assert "which end where values can" in bounded.note
     words = {"log": "A log", "windows": 4}
-    summary = Reproduction([figure], ["5 %"], words, ["A note."]).summary("bftrainer", None)
+    summary = Reproduction({"max_tasks": lines}, ["5 %"], words, ["A note."]).summary("bftrainer", None)
     assert json.dumps(summary["cells"][1], allow_nan=False).endswith('"mean": null, "ci95": null, "n": 0}')
-    page = reproduction_page(summary, [figure], "how").decode()
+    page = reproduction_page(summary, [table], "how").decode()
     assert "best efficiency U: 5 % here, up to 93 % in the paper (not comparable)." in page
     assert all(text in page for text in ("a generated log of 512", "A note.", "A log in 4 windows", "95 % intervals"))

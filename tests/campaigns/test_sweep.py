@@ -1,24 +1,36 @@
-"""Sweeps: one table whatever computes it, nothing twice, and one failure is one failure."""
+"""Sweeps: one table whatever computes it, nothing twice, one failure is one failure, and no file of others touched."""
 
 from __future__ import annotations
 
+import gc
 import os
 import re
+import shutil
 import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
 
 from bftrainer import run_replay
 from bftrainer.campaigns import sweep as module
-from bftrainer.campaigns.engines import DaskEngine, local_engine
-from bftrainer.campaigns.sweep import run_sweep
+from bftrainer.campaigns.sweep import DaskEngine, local_engine, run_sweep
 from bftrainer.campaigns.sweep_file import read_sweep
-from bftrainer.errors import InputError, SettingsError
+from bftrainer.errors import InputError, OutputError, SettingsError
+from bftrainer.files.directories import MANIFEST
+from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.nodelogs import write_node_log
+from bftrainer.parallel import Lost
 from bftrainer.runs import run_inputs
 from bftrainer.runs.run_files import read_summary
 from bftrainer.spot.generation import generate_trace
+from tests.test_parallel import workers
+from tests.tiny import contents, write_inputs
 
 TEXT = """schema = 1
 [base]
@@ -44,14 +56,14 @@ def spec(tmp_path):
     return read_sweep(path)
 
 
-def swept(spec, directory, engine=None, **how):
+def sweep_into(spec, directory, engine=None, **how):
     """Run a sweep in a directory of its own."""
     return run_sweep(spec, directory, engine or local_engine(1), **how)
 
 
 def test_the_table_holds_what_runs_found(spec, tmp_path):
     """A row a point, in the order of the file; figures are those of the run alone; a failed one has its reason."""
-    result = swept(spec, tmp_path / "out")
+    result = sweep_into(spec, tmp_path / "out")
     rows = pq.read_table(tmp_path / "out" / "sweep.parquet").to_pylist()
     assert [row["point"] for row in rows] == list(range(6))
     assert [(row["forward_time_s"], row["max_tasks"]) for row in rows[:4]] == [(10, 5), (10, 10), (120, 5), (120, 10)]
@@ -80,7 +92,7 @@ def test_names_are_looked_up_before_the_first_point(tmp_path, line, fault):
     """Of one point's objective, solver, policy or model that is not there, the file's line is told; nothing is made."""
     (tmp_path / "sweep.toml").write_text(f"schema = 1\n[grid]\n{line}\n")
     with pytest.raises(SettingsError, match=rf"sweep\.toml: line 3: {fault}") as caught:
-        swept(read_sweep(tmp_path / "sweep.toml"), tmp_path / "out")
+        sweep_into(read_sweep(tmp_path / "sweep.toml"), tmp_path / "out")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
 
@@ -89,7 +101,7 @@ def test_equal_points_are_computed_once(spec, tmp_path, monkeypatch):
     """The last point is the first again: five replays make six rows."""
     calls = []
     monkeypatch.setattr(module, "run_replay", lambda **options: calls.append(1) or run_replay(**options))
-    result = swept(spec, tmp_path / "out")
+    result = sweep_into(spec, tmp_path / "out")
     assert len(calls) == 4  # the failing one is refused before it is replayed
     assert result.points[0].figures == result.points[5].figures
     assert len(list((tmp_path / "out" / "runs").iterdir())) == 4
@@ -97,7 +109,7 @@ def test_equal_points_are_computed_once(spec, tmp_path, monkeypatch):
 
 def test_finished_points_are_not_run_again(spec, tmp_path, monkeypatch):
     """What is there stays as it is, to the file; what is missing is computed, and the table is the same."""
-    first = swept(spec, tmp_path / "out")
+    first = sweep_into(spec, tmp_path / "out")
     table = (tmp_path / "out" / "sweep.parquet").read_bytes()
     lost = tmp_path / "out" / "runs" / first.points[1].point.key
     times = {path: path.stat().st_mtime_ns for path in lost.parent.glob("*/summary.json") if path.parent != lost}
@@ -106,7 +118,7 @@ def test_finished_points_are_not_run_again(spec, tmp_path, monkeypatch):
     lost.rmdir()
     calls = []
     monkeypatch.setattr(module, "run_replay", lambda **options: calls.append(1) or run_replay(**options))
-    again = swept(spec, tmp_path / "out", resume=True)
+    again = sweep_into(spec, tmp_path / "out", resume=True)
     assert len(calls) == 1
     assert [point.was_done for point in again.points] == [True, False, True, True, False, True]
     assert {path: path.stat().st_mtime_ns for path in times} == times
@@ -118,24 +130,22 @@ def test_inputs_are_read_once(spec, tmp_path, monkeypatch):
     read, original = [], run_inputs.read_node_log
     monkeypatch.setattr(run_inputs, "_read", {})
     monkeypatch.setattr(run_inputs, "read_node_log", lambda *args, **more: read.append(1) or original(*args, **more))
-    swept(spec, tmp_path / "out")
+    sweep_into(spec, tmp_path / "out")
     assert read == [1]
 
 
 def test_a_changed_training_trace_is_another_replay(tmp_path):
     """What a task set names has a part in its runs: after a change of that, none is taken for done."""
-    from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
-
     tasks = sample_path(SAMPLE_TUNED_TASKS)
     for name in (tasks.name, "zeus-train.csv", "zeus-power.csv"):
         (tmp_path / name).write_bytes((tasks.parent / name).read_bytes())
     path = tmp_path / "sweep.toml"
     path.write_text(f'schema = 1\n[base]\ntasks = "{tasks.name}"\nsolver = "dp"\nbaseline = false\nmax_events = 5\n')
-    swept(read_sweep(path), tmp_path / "out")
-    assert swept(read_sweep(path), tmp_path / "out", resume=True).points[0].was_done
+    sweep_into(read_sweep(path), tmp_path / "out")
+    assert sweep_into(read_sweep(path), tmp_path / "out", resume=True).points[0].was_done
     with (tmp_path / "zeus-power.csv").open("a") as file:
         file.write("\n")
-    again = swept(read_sweep(path), tmp_path / "out", resume=True).points[0]
+    again = sweep_into(read_sweep(path), tmp_path / "out", resume=True).points[0]
     assert (again.was_done, again.error) == (False, None)
 
 
@@ -148,7 +158,7 @@ def test_changed_inputs_are_read_again(tmp_path):
     for each in (first, second):
         log.unlink(missing_ok=True)
         write_node_log(log, each)
-        result = swept(read_sweep(path), tmp_path / "out", resume=True).points[0]
+        result = sweep_into(read_sweep(path), tmp_path / "out", resume=True).points[0]
         found.append((result.was_done, result.figures["nodes_total"]))
     assert found == [(False, 10), (False, 20)]
 
@@ -158,7 +168,7 @@ def test_a_task_set_that_cannot_be_read_is_one_failure(tmp_path):
     (tmp_path / "tasks.toml").write_text("schema = 1\n[[task]]\n")
     path = tmp_path / "sweep.toml"
     path.write_text(TEXT.split("[grid]")[0] + '[[point]]\ntasks = "tasks.toml"\n[[point]]\nmax_tasks = 7\n')
-    assert [point.error is None for point in swept(read_sweep(path), tmp_path / "out").points] == [False, True]
+    assert [point.error is None for point in sweep_into(read_sweep(path), tmp_path / "out").points] == [False, True]
 
 
 def test_a_sweep_of_which_no_point_can_begin_is_refused(tmp_path):
@@ -167,16 +177,16 @@ def test_a_sweep_of_which_no_point_can_begin_is_refused(tmp_path):
     path = tmp_path / "sweep.toml"
     path.write_text('schema = 1\n[base]\nnode_log = "log.bin"\nsolver = "dp"\n[grid]\nmax_tasks = [3, 10]\n')
     with pytest.raises(InputError, match=r"log\.bin:1: Expected"):
-        swept(read_sweep(path), tmp_path / "out")
+        sweep_into(read_sweep(path), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_broken_run_is_not_passed_over(spec, tmp_path):
     """A summary that cannot be read stops the sweep, and says what to do."""
-    result = swept(spec, tmp_path / "out")
+    result = sweep_into(spec, tmp_path / "out")
     (tmp_path / "out" / "runs" / result.points[0].point.key / "summary.json").write_text("{")
     with pytest.raises(SettingsError, match="Remove it to have it computed again"):
-        swept(spec, tmp_path / "out", resume=True)
+        sweep_into(spec, tmp_path / "out", resume=True)
 
 
 @pytest.mark.long
@@ -204,10 +214,10 @@ def test_every_engine_gives_the_same_table(spec, tmp_path):
     """One process, two, and a Dask cluster: bit for bit."""
     from distributed import LocalCluster
 
-    swept(spec, tmp_path / "one")
-    swept(spec, tmp_path / "two", local_engine(2))
+    sweep_into(spec, tmp_path / "one")
+    sweep_into(spec, tmp_path / "two", local_engine(2))
     with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
-        swept(spec, tmp_path / "dask", DaskEngine(cluster.scheduler_address))
+        sweep_into(spec, tmp_path / "dask", DaskEngine(cluster.scheduler_address))
     tables = {name: (tmp_path / name / "sweep.parquet").read_bytes() for name in ("one", "two", "dask")}
     assert tables["one"] == tables["two"] == tables["dask"]
 
@@ -221,7 +231,7 @@ def test_a_killed_worker_costs_nothing_that_was_finished(tmp_path):
     path = tmp_path / "sweep.toml"
     path.write_text(TEXT.split("[grid]")[0] + "[grid]\nlarge_idle = [1, 2, 3, 4, 5, 6, 7, 8]\n")
     spec = read_sweep(path)
-    whole = swept(spec, tmp_path / "whole")
+    whole = sweep_into(spec, tmp_path / "whole")
     finished = {}
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         workers = [worker.pid for worker in cluster.workers.values()]
@@ -235,3 +245,314 @@ def test_a_killed_worker_costs_nothing_that_was_finished(tmp_path):
         result = run_sweep(spec, tmp_path / "out", DaskEngine(cluster.scheduler_address), kill_one)
     assert result.table().equals(whole.table())
     assert {path: path.stat().st_mtime_ns for path in finished} == finished
+
+
+# --- The directory
+
+SMALL = """schema = 1
+[base]
+tasks = "tasks.toml"
+solver = "dp"
+baseline = false
+max_events = 5
+"""
+
+
+def fail(*_):
+    """An objective that raises."""
+    raise TypeError("unhashable")
+
+
+@pytest.fixture
+def swept(tmp_path):
+    """`swept("[grid] ...")` runs a sweep of that in the directory `out`."""
+    write_inputs(tmp_path)
+
+    def run(text, told=lambda _: None, **how):
+        (tmp_path / "file.toml").write_text(SMALL + text)
+        return run_sweep(read_sweep(tmp_path / "file.toml"), tmp_path / "out", local_engine(1), told, **how)
+
+    return run
+
+
+@pytest.fixture
+def stopped(monkeypatch):
+    """`stopped(leave)` has the next replays leave something behind, and end as by Ctrl-C."""
+
+    def stop(leave=lambda: None):
+        def end(**_):
+            leave()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(module, "run_replay", end)
+
+    return stop
+
+
+def test_force_computes_all_anew(swept, tmp_path):
+    """A sweep that replaces another holds what it would hold alone, but for times; runs it has no more are gone."""
+    swept("[grid]\nTfwd = [5, 10]")
+    assert [point.was_done for point in swept("[grid]\nTfwd = [10, 15]", force=True).points] == [False, False]
+    anew = contents(tmp_path / "out")
+    shutil.rmtree(tmp_path / "out")
+    swept("[grid]\nTfwd = [10, 15]")
+    alone = contents(tmp_path / "out")
+    assert anew.keys() == alone.keys()
+    steady = [name for name in alone if not name.endswith(("summary.json", "decisions.parquet", MANIFEST))]
+    assert [anew[name] for name in steady] == [alone[name] for name in steady]
+
+
+def test_a_refused_sweep_replaces_nothing(swept, tmp_path):
+    """Faults are found before earlier results are deleted, and before there is a directory."""
+    with pytest.raises(SettingsError, match="absent"):
+        swept('[grid]\ntasks = ["tasks.toml", "absent.toml"]')
+    assert not (tmp_path / "out").exists()
+    swept("[grid]\nTfwd = [5, 10]")
+    before = contents(tmp_path / "out")
+    with pytest.raises(SettingsError, match="nope"):
+        swept('[grid]\nobjective = ["nope"]', force=True)
+    assert contents(tmp_path / "out") == before
+    # Points that all fail, and a file that is none of a run's.
+    with pytest.raises(SettingsError, match=r"Nothing was replaced, as all points failed: .*unhashable"):
+        swept(f'[grid]\nobjective = ["{__name__}:fail"]', force=True)
+    assert contents(tmp_path / "out") == before
+    run = next(iter((tmp_path / "out" / "runs").iterdir()))
+    (run / "mine").touch()
+    with pytest.raises(OutputError, match=r"found mine; move it away first"):
+        swept("[grid]\nTfwd = [5, 10]", force=True)
+    (run / "mine").unlink()
+    assert contents(tmp_path / "out") == before
+
+
+def test_an_interrupted_force_is_resumed(swept, tmp_path):
+    """What was computed anew before Ctrl-C is kept, and the rest computed by `resume`."""
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    swept("[grid]\nTfwd = [5, 10]")
+    with pytest.raises(KeyboardInterrupt):
+        swept("[grid]\nTfwd = [5, 15]", interrupt, force=True)
+    assert not (tmp_path / "out" / "sweep.parquet").exists()
+    again = swept("[grid]\nTfwd = [5, 15]", resume=True)
+    assert [point.was_done for point in again.points] == [True, False]
+
+
+def test_a_sweep_without_results_is_gone_on_with(swept, stopped, tmp_path, monkeypatch):
+    """It is in the way of no other, nor is what killed workers had begun; the end is that without an interrupt."""
+    swept("")
+    alone = contents(tmp_path / "out").keys()
+    shutil.rmtree(tmp_path / "out")
+    stopped(lambda: (tmp_path / "out" / "runs" / ".0123456789abcdef.new").mkdir())
+    with pytest.raises(KeyboardInterrupt):
+        swept("")
+    monkeypatch.setattr(module, "run_replay", run_replay)
+    swept("")
+    swept("", force=True)
+    assert contents(tmp_path / "out").keys() == alone
+
+
+def test_killed_before_there_was_a_list(swept, tmp_path):
+    """What is put in a sweep's directory first is the list of what is ours; half of that is no file of others."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "..bftrainer.bftpart").touch()
+    swept("")
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == [".bftrainer", "runs", "sweep.parquet", "sweep.toml"]
+
+
+def test_a_sweep_that_was_given_up_gets_no_more_runs(swept, tmp_path, monkeypatch):
+    """A cluster's worker that goes on makes no directory anew: it would be nobody's."""
+
+    def late(**given):
+        shutil.rmtree(tmp_path / "out" / "runs")
+        return run_replay(**given)
+
+    monkeypatch.setattr(module, "run_replay", late)
+    assert "removed meanwhile" in swept("").points[0].error
+    assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_what_is_not_ours_stays_in_a_sweep(swept, tmp_path):
+    """Files beside runs and in them, hidden ones, directories that look like runs, and runs elsewhere."""
+    result = swept("[grid]\nTfwd = [5, 10]")
+    runs = tmp_path / "out" / "runs"
+    second = runs / result.points[1].point.key
+    (second / "notes.txt").write_text("mine")
+    for name in ("0123456789abcdef", ".git", ".0123456789abcdef.kept"):
+        (runs / name).mkdir()
+        (runs / name / "summary.json").write_text("mine")
+    shutil.copytree(second, tmp_path / "elsewhere")
+    (runs / "linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "out" / "tasks").symlink_to(tmp_path / "elsewhere")
+    with (tmp_path / "out" / ".bftrainer").open("a") as listed:
+        listed.write("tasks/notes.txt\n")
+    elsewhere = contents(tmp_path / "elsewhere")
+    swept("[grid]\nTfwd = [5]", force=True)
+    mine = {name for name, content in contents(tmp_path / "out").items() if content == b"mine"}
+    fakes = ("0123456789abcdef", ".git", ".0123456789abcdef.kept")
+    assert mine == {f"runs/{second.name}/notes.txt", *(f"runs/{name}/summary.json" for name in fakes)}
+    assert [path.name for path in second.iterdir()] == ["notes.txt"]
+    assert contents(tmp_path / "elsewhere") == elsewhere
+
+
+def test_places(swept, tmp_path):
+    """An existing sweep is neither mixed up nor replaced unasked."""
+    swept("")
+    with pytest.raises(OutputError, match=r"--resume .*--force"):
+        swept("")
+    (tmp_path / "out" / ".bftrainer").unlink()
+    for how in ({"force": True}, {"resume": True}):
+        with pytest.raises(OutputError, match="found other files"):
+            swept("", **how)
+    shutil.rmtree(tmp_path / "out")
+    (tmp_path / "out").touch()
+    with pytest.raises(OutputError, match="found a file"):
+        swept("")
+
+
+# --- Engines
+
+
+def doubled(item):
+    """A result."""
+    return 2 * item
+
+
+def threads(_):
+    """How many threads linear algebra may use."""
+    return os.environ.get("OPENBLAS_NUM_THREADS")
+
+
+def fragile(item):
+    """Kill the own process the first time that item 3 comes, and each time that item 5 does."""
+    number, folder = item
+    with (Path(folder) / f"{number}").open("a") as calls:
+        calls.write("x")
+    first = (Path(folder) / f"{number}").stat().st_size == 1
+    if number == 5 or (number == 3 and first):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+@pytest.mark.long
+def test_all_items_are_computed_on_one_thread_each(monkeypatch):
+    """Each once, by its index; and what the environment says of threads is as before, set or not."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    for number in (1, 2):
+        assert sorted(local_engine(number)(doubled, range(20))) == [(index, 2 * index) for index in range(20)]
+    assert dict(local_engine(2)(threads, [0, 1])) == {0: "1", 1: "1"}
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
+
+
+@pytest.mark.slow
+def test_lost_workers_are_replaced(tmp_path):
+    """A killed process costs nothing but what it was at; an item that kills each time is given up after three."""
+    found = dict(local_engine(2)(fragile, [(number, str(tmp_path)) for number in range(8)]))
+    assert sorted(found) == list(range(8))
+    assert found[5] == Lost("its process ended abruptly, 3 times")
+    assert all(found[number] == number for number in range(8) if number != 5)
+
+
+@pytest.mark.long
+def test_items_are_not_forgotten_when_all_processes_end():
+    """Processes that end between two items take none of those that wait with them."""
+    found = []
+    for index, _ in local_engine(2)(doubled, range(6)):
+        found.append(index)
+        if len(found) == 1:
+            for worker in workers(os.getpid()):
+                os.kill(worker, signal.SIGKILL)
+    assert sorted(found) == list(range(6))
+
+
+def test_engines_need_workers_and_a_place():
+    """At least one worker; either a scheduler or a batch system."""
+    with pytest.raises(SettingsError, match="at least one worker, got 0"):
+        local_engine(0)
+    for given in ({}, {"scheduler": "tcp://x:1", "jobqueue": Path("x")}):
+        with pytest.raises(SettingsError, match="either --scheduler or --dask-jobqueue"):
+            DaskEngine(**given)
+
+
+@pytest.mark.filterwarnings("default")
+def test_another_server_is_no_scheduler():
+    """Where a web server, say, answers, one line says so."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            """Say what a web server says, and wait for the other end to hang up."""
+            with server.accept()[0] as connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n" * 9)
+                while connection.recv(1024):
+                    pass
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(SettingsError, match=r"Dask scheduler .* 10 s"):
+            list(DaskEngine(f"tcp://127.0.0.1:{server.getsockname()[1]}")(doubled, [1]))
+        gc.collect()
+        thread.join(10.0)
+
+
+@pytest.mark.long
+def test_a_program_ends_where_no_scheduler_is():
+    """One line each and nothing else, also when the program ends: what was to connect leaves no traceback behind."""
+    addresses = ["tcp://127.0.0.1:9", "nonsense", "foo://x"]
+    script = (
+        "from bftrainer.errors import SettingsError\n"
+        "from bftrainer.campaigns import sweep\n"
+        "sweep.CONNECT_S = 0.2\n"
+        f"for address in {addresses}:\n"
+        "    try:\n"
+        "        list(sweep.DaskEngine(address)(print, [1]))\n"
+        "    except SettingsError as error:\n"
+        "        print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120.0, check=True)
+    for address, line in zip(addresses, done.stdout.splitlines(), strict=True):
+        assert line.startswith(f"{address}: ")
+    assert done.stderr == ""
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('system = "slrum"\njobs = 1\n', r"got 'slrum'\. Did you mean 'slurm'\?"),
+        ('system = "slurm"\n', "Expected jobs, how many to submit, got None"),
+        ("system\n", "Expected TOML"),
+        # What the library's class says of an option that it does not know, in its first line.
+        ('system = "slurm"\njobs = 1\ncors = 3\n', r"unexpected \['cors'\]"),
+    ],
+)
+def test_bad_batch_systems(tmp_path, monkeypatch, text, said):
+    """One line that names the file; Ctrl-C, which the library catches too, is as before."""
+    handler = signal.getsignal(signal.SIGINT)
+
+    def cluster(**options):
+        raise TypeError(f"unexpected {sorted(options.keys() - {'python'})}\nand more")
+
+    (tmp_path / "jobqueue.toml").write_text('system = "slurm"\njobs = 1\n')
+    DaskEngine(jobqueue=tmp_path / "jobqueue.toml")  # which imports the library
+    monkeypatch.setattr("dask_jobqueue.SLURMCluster", cluster)
+    (tmp_path / "jobqueue.toml").write_text(text)
+    with pytest.raises(SettingsError, match=rf"jobqueue\.toml.*{said}") as caught:
+        list(DaskEngine(jobqueue=tmp_path / "jobqueue.toml")(doubled, [1]))
+    assert "\n" not in str(caught.value)
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+@pytest.mark.parametrize(("system", "more"), [("slurm", ""), ("pbs", ""), ("lsf", 'python = "mine"\n')])
+def test_python_may_have_blanks_in_its_path(tmp_path, monkeypatch, system, more):
+    """The script of a job quotes the interpreter, which dask-jobqueue would not do, but one that the user names."""
+    monkeypatch.setattr(module, "sys", SimpleNamespace(executable="/a b/bin/python"))
+    (tmp_path / "queue.toml").write_text(f'system = "{system}"\njobs = 1\ncores = 1\nmemory = "1GB"\n{more}')
+    cluster = DaskEngine(jobqueue=tmp_path / "queue.toml")._make_cluster
+    text = cluster.func.job_cls(scheduler="tcp://host:1", name="worker", **cluster.keywords).job_script()
+    assert f"\n{'mine' if more else QUOTED} -m distributed" in text
+
+
+QUOTED = "'/a b/bin/python'"

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from bftrainer.campaigns.assess import AssessPlan, assessment_of
-from bftrainer.campaigns.verdict import MachinePrices
+from bftrainer.campaigns.assess import AssessPlan, MachinePrices, assessment_of
 from bftrainer.report.finished_run import FinishedRun
 from bftrainer.runs.run_files import read_runs
 from tests.campaigns.test_assess import machine

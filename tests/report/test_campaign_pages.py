@@ -111,7 +111,7 @@ def test_odd_sweeps_have_a_page(factors, failed):
 
 def forecast(times_s, **more):
     """JSON of a forecast with these completion times, as its command prints it."""
-    from bftrainer.campaigns.forecast import Forecast, ForecastPlan
+    from bftrainer.campaigns.studies import Forecast, ForecastPlan
     from bftrainer.runs import ReplayConfig
 
     start_ns = more.pop("start_ns", 1_764_838_800 * 10**9)  # Thursday 2025-12-04, 9:00

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bftrainer import run_replay
-from bftrainer.campaigns.reproduce import Comparison, reproduction_page
+from bftrainer.campaigns.reproduce import figure_table, reproduction_page
 from bftrainer.report.assessment_page import assessment_page
 from bftrainer.report.campaign_pages import advice_page, forecast_page, sweep_page
 from bftrainer.report.finished_run import Holdings
@@ -91,10 +91,10 @@ def odd_names(run):
 def reproduction():
     """The page of an evaluation."""
     lines = {name: {level: estimate([0.1, 0.2]) for level in (HOSTILE, "b")} for name in (HOSTILE, "b", "c")}
-    figure = Comparison("key", lines, "change in work done", "way to decide", "What it shows.")
+    about = {"label": "change in work done", "axis": "way to decide", "reading": "What it shows."}
     claim = {"what": "best efficiency U", "paper": "up to 93 %", "here": "94.83 %", "comparable": "Not: other nodes."}
     texts = {"paper": "Paper", "source": "Somebody, 2021", "settings": HOSTILE, "caveats": [HOSTILE]}
-    return reproduction_page(texts | {"reported": [claim, claim]}, [figure], HOSTILE)
+    return reproduction_page(texts | {"reported": [claim, claim]}, [figure_table(lines, about)], HOSTILE)
 
 
 def sweep():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bftrainer import ReplayConfig, run_replay
-from bftrainer.campaigns.advice import AdvicePlan, advise
+from bftrainer.campaigns.studies import AdvicePlan, advise
 from bftrainer.errors import RunFailedError, SettingsError, SolverError
 from bftrainer.objectives import Priority, get_objective, name_of_objective, throughput
 from bftrainer.replay import Observer

@@ -14,7 +14,7 @@ from io import StringIO
 import pytest
 
 from bftrainer import RunResult, run_replay
-from bftrainer.campaigns.bound import bound_work
+from bftrainer.campaigns.studies import bound_work
 from bftrainer.cli.replay import render_summary
 from bftrainer.report.glossary import headline
 from bftrainer.runs import ReplayConfig, load_inputs, write_run
