@@ -227,7 +227,7 @@ def _explain(error: Exception) -> tuple[str, int]:
         case click.NoSuchOption():
             if isinstance(full := error.__context__, click.NoSuchOption):
                 error = full  # click goes on to read -word letter by letter, and then names -w alone
-            former = [f"* {error.option_name}", *[_words_of(error.ctx, error.option_name)] * bool(error.ctx)]
+            former = [f"* {error.option_name}", *([_words_of(error.ctx, error.option_name)] if error.ctx else [])]
             instead = next(filter(None, map(read_removed().get, former)), None)
             text = f"{error.option_name} was removed: {instead}" if instead else error.format_message()
             return text, error.exit_code

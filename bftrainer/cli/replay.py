@@ -68,26 +68,22 @@ _RANGES: dict[str, click.ParamType[Any]] = {
 """Ranges of numbers that may not be what bounds them."""
 
 
-def _type_of(name: str, option: Option) -> Any:
-    """Type of an option's values on the command line."""
-    if option.units:
-        return usage.Parsed("VALUE|FILE", partial(_quantity, option.units), f"{option.expected}, or a CSV file")
-    if get_origin(option.kind) is Literal:
-        return click.Choice(get_args(option.kind))
-    if option.least is not None:
-        return (click.IntRange if option.kind is int else click.FloatRange)(min=option.least)
-    return _RANGES.get(name) or {Path: FILE, datetime: usage.INSTANT}.get(option.kind, option.kind)
-
-
 def declared_option(name: str, option: Option, defaults: Mapping[str, Any] | None = None) -> usage.Decorator:
     """The option of a field, for a command that may have other `defaults`."""
     text = option.text + (f"  [default: {option.unset}]" if option.unset else "")
     if option.kind is bool:
         turns = (lambda _, __, value: not value) if option.default else None
         return click.option(*option.flags, name, is_flag=True, callback=turns, help=text)
+    kind: Any = _RANGES.get(name) or {Path: FILE, datetime: usage.INSTANT}.get(option.kind, option.kind)
+    if option.units:
+        kind = usage.Parsed("VALUE|FILE", partial(_quantity, option.units), f"{option.expected}, or a CSV file")
+    elif get_origin(option.kind) is Literal:
+        kind = click.Choice(get_args(option.kind))
+    elif option.least is not None:
+        kind = (click.IntRange if option.kind is int else click.FloatRange)(min=option.least)
     default = (defaults or {}).get(name, option.default)
     metavar = option.metavar or ("NAME" if option.kind is str else None)
-    return click.option(*option.flags, name, type=_type_of(name, option), default=default, metavar=metavar, help=text)
+    return click.option(*option.flags, name, type=kind, default=default, metavar=metavar, help=text)
 
 
 # What stands for others, after which of these it stands in help.
@@ -229,7 +225,13 @@ def replay(
         note(text)
     usage.refuse_unused(config.list_ineffective(tuned=inputs.make_tuner is not None, learned=bool(inputs.learned)))
     if dry_run:
-        _print_inputs(inputs, as_json)
+        log = inputs.log
+        counts: dict[str, float] = {"nodes": len(log.nodes), "rows": sum(1 for _ in log.rows())}
+        counts |= {"transitions": int(log.node.size), "window_s": log.window_s, "tasks": len(inputs.tasks)}
+        if as_json:
+            click.echo(json.dumps(counts))
+        else:
+            write_rows(None, [(key, f"{value:,}") for key, value in counts.items()], indent=13)
         return
     with interruptible() as received, result_directory(place, force=force) as directory:
         is_named = output_dir is None and ctx.get_parameter_source("name") is not ParameterSource.DEFAULT
@@ -250,21 +252,6 @@ def _named_directory(ctx: click.Context, name: str, *, force: bool) -> Path:
     if force or is_free(first) or (is_named and is_unfinished(first)):  # which is refused, as it can be resumed
         return first
     return next(filter(is_free, (Path(f"{name}-{number}-itrOut") for number in count(2))))
-
-
-def _print_inputs(inputs: Inputs, as_json: bool) -> None:
-    log = inputs.log
-    counts = {
-        "nodes": len(log.nodes),
-        "rows": sum(1 for _ in log.rows()),
-        "transitions": int(log.node.size),
-        "window_s": log.window_s,
-        "tasks": len(inputs.tasks),
-    }
-    if as_json:
-        click.echo(json.dumps(counts))
-    else:
-        write_rows(None, [(key, f"{value:,}") for key, value in counts.items()], indent=13)
 
 
 def _resume(ctx: click.Context, place: Path) -> int:

@@ -7,19 +7,17 @@ import re
 import shlex
 import sys
 from importlib.metadata import packages_distributions, requires
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from bftrainer.plugins import EXTRAS, installing
+from bftrainer.plugins import installing
 from tests.cli.test_import import SWF
 from tests.cli.test_master import JOB
 from tests.recurring import TRACES, write_world
 from tests.tiny import SWEEP, spawn_all, write_inputs
 
-ROOT = Path(__file__).parents[2]
 WORLD = "-ndmap evt.pkl -bdfn tasks.toml --solver dp"
 ZEUS = f"{shlex.join(TRACES)} --jobs jobs.toml"
 # Line of a command, after `bftrainer`, and the extra that it cannot do without; in this order.
@@ -105,20 +103,3 @@ def test_each_command(answers, line, extra):
     assert told.endswith(f": {shlex.quote(sys.executable)} -m pip install '.[{extra}]'")
     assert told.endswith(installing(extra))
     assert len(told) < 200 + len(sys.executable)
-
-
-def test_one_phrase_says_how_to_install_an_extra():
-    """Messages and pages install extras from the checkout or a wheel built there, never by name: no index has it."""
-    wrong = re.compile(r"pip install [^`\n]*bftrainer\[")
-    texts = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
-    texts += [
-        path for name in ("bftrainer", "solvers", "scripts") for path in (ROOT / name).rglob("*") if path.is_file()
-    ]
-    for path in texts:
-        text = "" if path.suffix in (".pyc", ".png", ".so") else path.read_text(encoding="utf-8")
-        assert not wrong.search(text), path
-        for found in re.finditer(r"pip install ('?[^`'\n{]*\[[^`\n]*)", text):
-            phrase = re.match(r"(?:-e )?'(?:\.|dist/[\w.-]+\.whl)\[([a-z,]+|\{\})\]'", found[1])
-            assert phrase, (path, found[0])
-            assert text[: found.start()].endswith("python -m "), (path, found[0])  # whose pip it is, one cannot know
-            assert set(phrase[1].split(",")) <= {*EXTRAS, "dev", "{}"}, (path, found[0])
