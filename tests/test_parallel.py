@@ -1,7 +1,5 @@
 """Processes that share work: none outlives its parent, and all say the same, however many they are."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -11,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bftrainer.errors import BftrainerError
 from bftrainer.parallel import as_ready, in_order
 from bftrainer.supervisor import descendants
 from tests.tiny import installed, spawn, write_inputs
@@ -171,11 +168,6 @@ def odd(number):
     return number
 
 
-def ending(number):
-    """End the process."""
-    os._exit(number)
-
-
 class Summed:
     """Work that has an array."""
 
@@ -204,10 +196,3 @@ def test_results_come_in_order(workers, chunk):
         found.extend(in_order(odd, [7, 5, 3, 1, 9, 11, 13, 4, 2, 15, 8], workers, chunk))
     assert found == [7, 5, 3, 1, 9, 11, 13]
     assert list(in_order(odd, [], workers, chunk)) == []
-
-
-@pytest.mark.long
-def test_what_ends_its_process_is_given_up():
-    """After three tries, as an error of ours."""
-    with pytest.raises(BftrainerError, match="ended abruptly, 3 times"):
-        list(in_order(ending, [1, 2], 2))

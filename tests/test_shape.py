@@ -1,7 +1,5 @@
 """How the code is cut: no function and no module grows beyond what one takes in at a time."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from functools import cache

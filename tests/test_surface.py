@@ -1,7 +1,5 @@
 """What the packages show: `__all__` is what is there, entry points load, and examples do what they show."""
 
-from __future__ import annotations
-
 import configparser
 import doctest
 import importlib

@@ -1,7 +1,5 @@
 """Tasks whose scaling is assumed: every surface says so beside the figures that rest on it, and what mends it."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -90,20 +88,6 @@ def test_compare(call):
     runs = call("compare", "measured", "assumed", "--json").json["runs"]
     assert runs[0] == {"name": "measured", "partial": False}
     assert runs[1]["assumed_scaling"].startswith("linear from 1 work/s")
-
-
-@pytest.mark.long
-def test_page(call, two):
-    """The page of a run says it in the words on top and in the table; of several runs, in their columns."""
-    call("report", "assumed", "-o", "one.html")
-    page = (two / "one.html").read_text().split("<script", 1)[0]
-    assert re.search(r"<li>Rests on assumed scaling: linear .*-scfn.*--scaling", page)
-    assert re.search(r">efficiency U</td><td>\* ", page)
-    assert "became lasting work (assumed scaling)" in page
-    call("report", "measured", "assumed", "-o", "both.html")
-    page = (two / "both.html").read_text().split("<script", 1)[0]
-    assert "<li>assumed: Rests on assumed scaling: linear" in page
-    assert re.search(r">work done</td><td>\d+</td><td>\* \d+", page)
 
 
 def test_campaigns(call, world, here):

@@ -1,7 +1,5 @@
 """Every command where no extra is installed: it works, or says in one line which extra it needs."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -23,35 +21,23 @@ ZEUS = f"{shlex.join(TRACES)} --jobs jobs.toml"
 # Line of a command, after `bftrainer`, and the extra that it cannot do without; in this order.
 CALLS = (
     (f"replay {WORLD} --output-dir run", None),
-    (f"replay {WORLD} --output-dir other --report page.html", "report"),
-    ("compare run run", None),
     ("report run", "report"),
-    ("plot pool run -o pool.svg", "report"),
     ("convert evt.pkl idle.parquet", None),
     (f"advise {WORLD} --trials 2", "advise"),
     ("assess idle.parquet -o assessed", "report"),
     ("sweep sweep.toml -o paged --report page.html", "report"),
     ("sweep sweep.toml -o dask --scheduler tcp://127.0.0.1:9", "dask"),
     ("bso quickstart", "sample"),
-    ("bso token add me --token-file tokens", None),
-    ("bso token list --token-file tokens", None),
     ("bso serve --port 0", "server"),
-    ("bso jobs --import sqlite:///zeus.db", "server"),
     ("bso jobs", "client"),
     ("import --format swf log.swf --window asked -o swf.parquet", None),
     ("master run job.toml --quiet", None),
-    ("master run --resume logs/*", None),
     ("harvest run live.toml --max-nodes 1 -o harvested", None),
-    ("harvest status harvested", None),
-    ("harvest stop harvested", None),
-    ("spot simulate --trace idle.parquet --depth 2", None),
     ("tasks generate --scenario hpo --count 2 -o hpo.toml", None),
-    ("trace generate --days 1 --nodes 4 -o generated.parquet", None),
     ("trace stats idle.parquet", None),
     ("trace stats idle.parquet --figure survival.svg", "report"),
     ("watch command -o watched.parquet --every 1s --for 1s -- echo n1 idle", None),
     (f"zeus simulate {ZEUS} --recurrences 3", None),
-    (f"zeus groups {ZEUS} --groups groups.csv", None),
 )
 
 

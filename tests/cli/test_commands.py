@@ -1,7 +1,5 @@
 """The commands as a whole: their help, flags, number, completion and pages; solvers, convert, broken libraries."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

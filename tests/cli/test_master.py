@@ -1,7 +1,5 @@
 """`bftrainer master run|resume|status` with a script that trains nothing, and the sample script, which does."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

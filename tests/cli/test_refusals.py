@@ -3,8 +3,6 @@
 Commands and options that earlier versions had say what replaces them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

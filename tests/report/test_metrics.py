@@ -1,7 +1,5 @@
 """The report's numbers, from records made by hand, and means of repeated ones with their intervals."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
