@@ -46,7 +46,7 @@ _Moment = datetime | float | tuple[int, float]
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 
-@usage.parsed("TIME", "an ISO time, seconds, a length such as 36h or 5d, or a weekday")
+@usage.value_type("TIME", "an ISO time, seconds, a length such as 36h or 5d, or a weekday")
 def deadline_moment(text: str) -> _Moment:
     """A weekday's number and seconds into that day, if the text names one, else a moment."""
     name, _, clock = text.strip().lower().partition(" ")
@@ -88,7 +88,7 @@ def forecast(
 
     config = config_like(ctx, options)
     usage.check_report(options["report"], force=options["force"])
-    start_ns = usage.checked_instant(start) if start is not None else None
+    start_ns = usage.require_instant(start) if start is not None else None
     if start_ns is None and (not isinstance(deadline, float) or isinstance(horizon, datetime)):
         start_ns = load_inputs(config).log.end_ns
     deadline_s = _seconds(deadline, start_ns)
@@ -114,7 +114,7 @@ def _seconds(when: _Moment, start_ns: int | None) -> float:
         from bftrainer.campaigns.forecast import next_weekday
 
         return (next_weekday(start_ns or 0, *when) - (start_ns or 0)) / 1e9
-    return (usage.checked_instant(when) - (start_ns or 0)) / 1e9 if isinstance(when, datetime) else float(when)
+    return (usage.require_instant(when) - (start_ns or 0)) / 1e9 if isinstance(when, datetime) else float(when)
 
 
 def _forecast_rows(answer: Forecast) -> list[tuple[str, str | None]]:
@@ -176,8 +176,8 @@ def advise(
     usage.show_page(options["report"])
 
 
-@usage.parsed("S,S,...", "seconds above 0 such as 60,120")
-def several_notices(text: str) -> tuple[float, ...]:
+@usage.value_type("S,S,...", "seconds above 0 such as 60,120")
+def notice_times(text: str) -> tuple[float, ...]:
     """Seconds above 0, with commas between them."""
     answer = tuple(map(float, text.split(",")))
     if not all(0 < notice_s < math.inf for notice_s in answer):
@@ -189,7 +189,7 @@ def several_notices(text: str) -> tuple[float, ...]:
 @click.option(
     "--notices",
     "notices_s",
-    type=several_notices,
+    type=notice_times,
     default="30,120,300",
     help="How long before nodes leave decisions know it.",
 )

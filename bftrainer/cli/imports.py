@@ -85,14 +85,14 @@ def cause_name(kind: str) -> str:
     return "jobs" if kind == "job" else kind.replace("_", " ")
 
 
-@usage.parsed("SHARE", "a share such as 1% or 0.01")
+@usage.value_type("SHARE", "a share such as 1% or 0.01")
 def share_value(text: str) -> float:
     """A share, or percent."""
     number, sign, _ = text.strip().partition("%")
     return float(number) / (100 if sign else 1)
 
 
-@usage.parsed("N|NxNODES,...", "processors of a node, or 12x26,80x18 for kinds of nodes")
+@usage.value_type("N|NxNODES,...", "processors of a node, or 12x26,80x18 for kinds of nodes")
 def processor_counts(text: str) -> int | tuple[tuple[int, int], ...]:
     """Processors of all nodes, or of nodes of each kind and how many these are."""
     if re.fullmatch(r"-?\d{1,7}", text, re.ASCII):

@@ -99,7 +99,7 @@ def _print_across(heading: str, names: Sequence[str], rows: Sequence[Sequence[st
         print_table([heading, *(names[at] for at in shown)], [[row[0], *(row[1 + at] for at in shown)] for row in rows])
 
 
-@usage.parsed("column|page|MM", "column, page, or 50 to 500 millimetres")
+@usage.value_type("column|page|MM", "column, page, or 50 to 500 millimetres")
 def width_mm(text: str) -> float:
     """A width in millimetres, named or as a number."""
     from bftrainer.report.drawing import COLUMN_MM, PAGE_MM, WIDTHS_MM

@@ -204,7 +204,7 @@ def generate(
 
     usage.refuse_files(*node_log_files(output), force=force)
     chosen = {name: value for name, value in options.items() if value is not None} | dict(model_figures)
-    generated = generate_trace(start_ns=usage.checked_instant(start), warn=note, **chosen)
+    generated = generate_trace(start_ns=usage.require_instant(start), warn=note, **chosen)
     write_node_log(output, generated.log)
     document = {"files": [str(output)], "figures": [asdict(figure) for figure in generated.figures]}
     if usage.print_json_if_asked(lambda: document):
@@ -253,7 +253,7 @@ def generate_tasks(
     from bftrainer.tasksets.task_generator import DEFAULT_WORK
     from bftrainer.tasksets.task_generator import generate_tasks as make_tasks
 
-    options["start_ns"] = None if start is None else usage.checked_instant(start)
+    options["start_ns"] = None if start is None else usage.require_instant(start)
     options["work"] = DEFAULT_WORK if work is None else work
     usage.refuse_unused({"model": scenario == "nas" and "nas is a mix of all models"})
     usage.refuse_files(output, force=force)

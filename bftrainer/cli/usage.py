@@ -73,7 +73,7 @@ class Parsed(_ParamType):
             self.fail(f"Expected {self._expected}, got {value!r}.", param, ctx)
 
 
-def parsed(name: str, expected: str) -> Callable[[Callable[[str], Any]], Parsed]:
+def value_type(name: str, expected: str) -> Callable[[Callable[[str], Any]], Parsed]:
     """Make a function that parses the values of a type that type."""
     return lambda parse: Parsed(name, parse, expected)
 
@@ -236,7 +236,7 @@ def write_figure(path: Path, figure: Axes | Figure) -> None:
         stream.write(render_figure(figure, check_drawable(path.name)))
 
 
-def checked_instant(date: datetime) -> int:
+def require_instant(date: datetime) -> int:
     """Nanoseconds since the epoch of a date of the command line, if it can be told in these."""
     from bftrainer.model import instant_ns
 

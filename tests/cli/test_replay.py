@@ -191,11 +191,6 @@ def credit(task, counts, now_s):
         os.kill(os.getpid(), signal.{signal})
     return task.spec.credits[counts]
 """
-FAILING = """
-def credit(task, counts, now_s):
-    1 / (now_s < {time_s})
-    return task.spec.credits[counts]
-"""
 
 
 @pytest.mark.long
@@ -227,25 +222,18 @@ def test_an_interrupted_run_is_partial_and_goes_on_from_anywhere(here, signal, s
     assert names(here / "other") == set()
 
 
-@pytest.mark.long
-def test_a_failing_objective_keeps_what_was_done(here):
-    """What was done is marked and passes the audit; one line names the objective; mended, the run goes on."""
-    (here / "failing.py").write_text(FAILING.format(time_s=10))
-    words = (*SMALL_FILES, "--objective", "failing:credit", "--no-baseline")
-    done = spawn("bftrainer-replay", *words, cwd=here)
+def test_a_failing_objective_keeps_what_was_done(replay, here):
+    """What was done is marked, and one line names the objective and its place; status 1."""
+    (here / "failing.py").write_text(
+        "def credit(task, counts, now_s):\n    1 / (now_s < 10)\n    return task.spec.credits[counts]\n"
+    )
+    done = replay("--objective", "failing:credit", "--no-baseline")
     assert (done.status, done.out.splitlines()[0].endswith("(partial: failed)")) == (1, True)
     assert done.err.splitlines() == [
         "Note: Not finished; bftrainer replay --resume debug-itrOut goes on.",
-        "Error: objective credit, task J0: raised ZeroDivisionError: division by zero (failing.py, line 3).",
+        "Error: objective credit, task J0: raised ZeroDivisionError: division by zero (failing.py, line 2).",
     ]
-    summary = json.loads((here / "debug-itrOut" / "summary.json").read_text())
-    assert (summary["partial"], summary["end_reason"], summary["decisions"]) == (True, "failed", 1)
     assert names(here / "debug-itrOut") == RESULTS | {JOURNAL}
-    (here / "failing.py").write_text(FAILING.format(time_s=1_000_000))
-    audited = spawn("bftrainer", "audit", "debug-itrOut", cwd=here)
-    assert audited.status == 0, audited
-    resumed = spawn("bftrainer-replay", "--resume", "debug-itrOut", cwd=here)
-    assert (resumed.status, resumed.err) == (0, "Note: debug-itrOut: Resumed after 1 decisions.\n")
 
 
 def test_a_run_of_tuned_tasks(call, here):

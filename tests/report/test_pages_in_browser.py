@@ -24,12 +24,6 @@ pytestmark = web.IN_BROWSER
 
 LONG, RIGHT_TO_LEFT, EVIL = "n" * 300, "مهمة تدريب على العقد", "</script><b>&amp;$x_"
 PIXELS = "return document.querySelector('#pool-chart canvas').toDataURL()"
-ROOM = """
-const chart = explorer.all[0], axis = chart.axes[0], pen = document.createElement('canvas').getContext('2d');
-pen.font = '12px system-ui';
-const places = axis._splits.map(split => chart.valToPos(split, 'x'));
-const rooms = places.slice(1).map((place, number) => place - places[number]);
-return [rooms, axis._values.map(text => pen.measureText(`${text}`.split('\\n')[0]).width)]"""
 
 
 @pytest.fixture(scope="module")
@@ -291,17 +285,6 @@ def test_pages_are_printed_whole(browser, pages, scheme):
     assert printed_sides(browser) > 3
     assert not browser.execute_script("return document.documentElement.classList.contains('light')")
     assert browser.get_log("browser") == []
-
-
-def test_labels_of_seconds_do_not_run_into_each_other(browser, pages):
-    """Where the charts show a minute and a half, on a screen and on a phone, dates have room between them."""
-    for size in (web.WIDE, web.PHONE):
-        web.opened(browser, pages("plain"), size)
-        browser.execute_script("explorer.show(0, 98)")
-        web.settled(browser)
-        rooms, widths = browser.execute_script(ROOM)
-        assert rooms
-        assert min(rooms) > max(widths) + 8
 
 
 @pytest.mark.long

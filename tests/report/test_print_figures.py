@@ -130,18 +130,6 @@ def test_settings_that_are_texts_have_marks_without_a_line(run):
     assert container.lines[0].get_ydata()[1] == pytest.approx(90.0)
 
 
-def test_each_run_of_a_pool_has_a_panel(run):
-    """With its name, from no node to more than its most; the caption names the machine."""
-    large = replace(run, name="second", steps=dict(run.steps) | {"idle": run.steps["idle"] * 50})
-    drawn = lay_out(lambda sheet: plot_pool([run, large], sheet))
-    axes = drawn.figure.axes
-    assert [ax.get_title(loc="left") for ax in axes] == ["plain", "second"]
-    assert all(ax.get_ylim()[0] == 0 for ax in axes)
-    assert axes[1].get_ylim()[1] > 10 * axes[0].get_ylim()[1]
-    assert "scales of their own" in drawn.caption
-    assert "Replay of sample-idle.parquet, 512 nodes, 2021-02-10 00:00 to " in drawn.caption
-
-
 def test_data_are_what_is_drawn(run):
     """The spans of the Gantt chart are those of the table, and amount to the node-time that tasks held.
 

@@ -10,7 +10,7 @@ from html import unescape
 import pytest
 
 from bftrainer.report.comparison import Cell
-from bftrainer.report.drawing import axes_or_new, palette
+from bftrainer.report.drawing import axes_or_new
 from bftrainer.report.glossary import format_amount, format_value
 from bftrainer.report.ledger import PARTS
 from bftrainer.report.page import print_pages, render_pages
@@ -104,29 +104,6 @@ def test_bars_of_the_ledger_lead_from_all_to_useful(runs):
     ax = axes_or_new(None)
     losses_picture([change(run, ledger=None) for run in runs]).draw(ax)
     assert [text.get_text() for text in ax.texts] == ["No idle node-time, or no ledger of it."]
-
-
-def test_pictures_take_the_colours_of_the_page(runs):
-    """Pictures are well-formed, tell colours by name, and their ids are unique on a page of several briefs."""
-    text = render_pages([first_side(run) for run in runs])
-    pictures = re.findall(r"<svg.*?</svg>", check_page(text), re.DOTALL)
-    assert len(pictures) == 4
-    for picture in pictures:
-        assert "var(--ink, " in picture
-        assert not any(f" {color}" in picture.replace(f", {color})", "") for color in palette().values())
-        assert "#000000" not in picture
-        assert picture.count("<text") == len(re.findall(r"<text style=\"[^\"]*fill: var", picture))
-    named = [replace(run, name=name) for run, name in zip(runs, ("<b>$x_", "&amp;</svg>"), strict=True)]
-    picture = losses_picture(named).svg()
-    assert "<b>" not in picture
-    assert picture.count("</svg>") == 1
-
-
-def test_nothing_comes_from_elsewhere(runs):
-    """No element refers to a place outside of the page; each section is linked from the top, by an id of its own."""
-    text = check_page(run_page(runs).html(), scripts=2)
-    assert text.count("<a ") > 5
-    assert run_page(runs).html() == text
 
 
 @pytest.mark.long
@@ -238,13 +215,14 @@ def test_tables_tell_how_many_rows_they_leave_out(runs, monkeypatch):
 
 
 def test_names_cannot_break_the_page(runs):
-    """Names that end scripts or open elements are shown as text, in the table and in the data of charts."""
+    """Names that end scripts or open elements are text, in tables and data of charts; equal runs give equal bytes."""
     evil = "</script><script>alert(1)</script><b>&amp;"
     names = runs[0].tasks["name"].copy()
     names[0] = evil
     run = replace(runs[0], name=evil, tasks={**runs[0].tasks, "name": names})
     assert evil in text_of([run])
     text = check_page(run_page([run]).html(), scripts=2)
+    assert run_page([run]).html() == text
     (packed, _) = re.findall(r"<script[^>]*>(.*?)</script>", text, re.DOTALL)
     data = json.loads(zlib.decompress(base64.b64decode(packed)))
     assert data["runs"][0]["tasks"][0] == evil
