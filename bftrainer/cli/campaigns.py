@@ -100,7 +100,7 @@ def forecast(
         note(SAMPLE_TASKS_USED)
     if not _is_printed(answer.to_dict(), options, forecast_page):
         write_rows(None, _forecast_rows(answer), indent=20)
-        if (few := note_of_few(stretches)) is not None:
+        if (few := note_of_few(len(answer.completion_s))) is not None:
             note(few)
         if answer.overlap > 1.5:
             cover = f"{answer.overlap:.1f} cover each moment"

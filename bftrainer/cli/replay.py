@@ -35,7 +35,7 @@ from bftrainer.errors import RunFailedError, SolverError
 from bftrainer.files.directories import JOURNAL, check_free, is_free, is_unfinished, result_directory
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.report import glossary
-from bftrainer.report.glossary import ASSUMED, GLOSSARY, Summary, format_value, mark_assumed, scaling_note
+from bftrainer.report.glossary import ASSUMED, Summary, format_value, mark_assumed, scaling_note
 from bftrainer.runs.config import OPTIONS, SECTIONS, Option, ReplayConfig
 
 if TYPE_CHECKING:
@@ -453,43 +453,10 @@ def _efficiency(summary: Summary) -> str:
     )
 
 
-def _below_large_idle(summary: Summary) -> str | None:
-    small = summary["below_large_idle"]
-    if small["occupancy"] is None:
-        return None
-    return f"{format_value(small['occupancy'], 'share')} (while fewer than {small['large_idle']:,} nodes are idle)"
-
-
-def _ledger(summary: Summary) -> str | None:
-    """Parts of the idle node-time, except those that nothing went to."""
-    from bftrainer.report.comparison import figures_of
-
-    figures = figures_of(summary)
-    losses = {key: figures[key] for key in GLOSSARY if key.startswith("ledger.") and figures.get(key)}
-    return ", ".join(f"{GLOSSARY[key].label} {format_value(share, 'share')}" for key, share in losses.items()) or None
-
-
 def _energy(summary: Summary) -> str:
     tasks, idle = (_Cell(summary[name] / 3.6e6) for name in ("energy_j", "idle_energy_j"))
     mean, peak = ((summary[f"{name}_power_w"] or 0.0) / 1e3 for name in ("average", "peak"))
     return f"{tasks:amount} kWh by tuned tasks, {idle:amount} kWh idle; {mean:,.2f} kW on average, {peak:,.2f} kW peak"
-
-
-def _tuning(summary: Summary) -> str:
-    # The three most frequent, each with how often.
-    sizes, limits = (
-        ", ".join(f"{value} ({count:,}x)" for value, count in sorted(counts.items(), key=lambda it: -it[1])[:3]) or "-"
-        for counts in (summary["batch_sizes"], summary["power_limits_w"])
-    )
-    reached, attempts, failed = (summary[name] for name in ("tasks_reached", "attempts", "tasks_failed"))
-    tries = f"{reached:,} reached their target in {attempts:,} tries, {failed:,} failed"
-    return f"{tries}; batch sizes {sizes}, power limits {limits} W"
-
-
-def _first_failure(summary: Summary) -> str:
-    """Why the first group was given up, and the number of other groups."""
-    first, *later = summary["failures"]
-    return str(first) + (f" ({len(later):,} more in summary.json)" if later else "")
 
 
 # Rows that are left out without these figures.
@@ -502,10 +469,10 @@ _ROWS: tuple[tuple[str, str, str | Callable[[Summary], str | None]], ...] = (
     ("events", "events", "{events:,} in {window_s:h}"),
     ("idle nodes", "eq_nodes", "{eq_nodes:,.1f} on average, {idle_node_s:node_s}"),
     ("occupancy", "occupancy", "{occupancy:share}"),
-    ("  below large idle", "occupancy", _below_large_idle),
+    ("  below large idle", "occupancy", glossary.few_idle_in_words),
     ("work done", "work_done", "{work_done:.6g}"),
     ("efficiency U", "efficiency", _efficiency),
-    ("ledger", "occupancy", _ledger),
+    ("ledger", "occupancy", glossary.ledger_in_words),
     ("  limited by", "limited_by", glossary.limit_in_words),
     ("  tasks at once", "", glossary.more_tasks_in_words),
     ("learned", "", glossary.learning_in_words),
@@ -516,8 +483,8 @@ _ROWS: tuple[tuple[str, str, str | Callable[[Summary], str | None]], ...] = (
     ("waiting", "wait_mean_s", "{wait_mean_s:h} mean"),
     ("preemptions, rescales", "preemptions", "{preemptions:,}, {rescales:,}"),
     ("given back", "give_backs", "{give_backs:,} times, as decisions chose"),
-    ("tuning", "tasks_reached", _tuning),
-    ("  given up", "failures", _first_failure),
+    ("tuning", "tasks_reached", glossary.tuning_in_words),
+    ("  given up", "failures", glossary.failures_in_words),
     ("energy", "energy_j", _energy),
     ("emissions", "emissions_gco2", lambda s: f"{_Cell(s['emissions_gco2'] / 1e3):amount} kg CO2 (PUE {s['pue']:g})"),
     ("optimality", "decisions_optimal", glossary.optimality_in_words),

@@ -1,7 +1,5 @@
 """Every command where no extra is installed: it works, or says in one line which extra it needs."""
 
-import os
-import re
 import shlex
 import sys
 from importlib.metadata import packages_distributions, requires
@@ -55,37 +53,25 @@ def absent_modules() -> list[str]:
     return [name for name, owners in packages_distributions().items() if not names & {*map(canonicalize_name, owners)}]
 
 
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory):
-    """Of each call its status and what it said on stderr, all in one process that has nothing but a base install."""
-    work = tmp_path_factory.mktemp("base")
-    write_inputs(work)
-    write_world(work)
-    (work / "log.swf").write_text(SWF)
-    (work / "job.toml").write_text(JOB)
-    bounds = 'name = "quick"\nmin_nodes = 1\nmax_nodes = 1\nwork = 1\n'
-    (work / "live.toml").write_text(f'schema = 1\n[[task]]\n{bounds}command = "true"\n')
-    (work / "sinfo").write_text("#!/bin/sh\necho n1 idle idle\n")
-    (work / "sinfo").chmod(0o755)
-    (work / "sweep.toml").write_text(SWEEP)
-    lines = [line for line, _ in CALLS]
-    path = {"PATH": f"{work}:{os.environ['PATH']}"}
-    return dict(zip(lines, spawn_all(lines, work, path, absent_modules()), strict=True))
-
-
 @pytest.mark.long
-@pytest.mark.parametrize(("line", "extra"), CALLS, ids=[line for line, _ in CALLS])
-def test_each_command(answers, line, extra):
-    """It does its work, or names the extra and how to install it in one line, with status 2."""
-    status, said = answers[line].status, answers[line].err
-    if extra is None:
-        # That harvest is over, which is only seen where nothing is missing.
-        assert status == 0 or re.search("Expected a (harvest that runs|task that is)", said), said
-        assert "extra" not in said
-        return
-    told = said.splitlines()[-1]
-    assert (status, said.count("Error"), told.startswith("Error: ")) == (2, 1, True), said
-    assert f"the extra {extra}" in told
-    assert told.endswith(f": {shlex.quote(sys.executable)} -m pip install '.[{extra}]'")
-    assert told.endswith(installing(extra))
-    assert len(told) < 200 + len(sys.executable)
+def test_each_command(tmp_path):
+    """It does its work, or names the extra and how to install it in one line, with status 2.
+
+    All run in one process that has nothing but a base install.
+    """
+    write_inputs(tmp_path)
+    write_world(tmp_path)
+    live = 'schema = 1\n[[task]]\nname = "quick"\nmin_nodes = 1\nmax_nodes = 1\nwork = 1\ncommand = "true"\n'
+    for name, text in (("log.swf", SWF), ("job.toml", JOB), ("live.toml", live), ("sweep.toml", SWEEP)):
+        (tmp_path / name).write_text(text)
+    answers = spawn_all([line for line, _ in CALLS], tmp_path, {}, absent_modules())
+    for (line, extra), done in zip(CALLS, answers, strict=True):
+        if extra is None:
+            assert (done.status, "extra" in done.err) == (0, False), (line, done)
+            continue
+        told = done.err.splitlines()[-1]
+        assert (done.status, done.err.count("Error"), told.startswith("Error: ")) == (2, 1, True), (line, done)
+        assert f"the extra {extra}" in told
+        assert told.endswith(installing(extra))
+        assert told.endswith(f": {shlex.quote(sys.executable)} -m pip install '.[{extra}]'")
+        assert len(told) < 200 + len(sys.executable)

@@ -1,6 +1,5 @@
 """`bftrainer sweep`, `forecast` and `advise`: what they print and write, and what they refuse."""
 
-import json
 import webbrowser
 
 import pytest
@@ -65,18 +64,6 @@ def test_forecast(call):
     assert (found["probability"], found["stretches"], found["interval80_s"]) == (0.0, 4, [None, None])
     dated = call("forecast", "--deadline", "2021-02-10T00:00:55", "--horizon", 30, *world, "--json").json
     assert dated["deadline_s"] == 15.0  # the log ends 40 s after midnight
-
-
-def test_advise(call):
-    """A table of both settings on both parts, and a sentence."""
-    world = (*WORLD, "--metric", "work_done", "--trials", 4)
-    done = call("advise", *world)
-    assert done.status == 0
-    assert [line.split()[0] for line in done.out.splitlines()[1:3]] == ["given", "best"]
-    assert_matches("(Use these|Keep the given) settings", done.out)
-    found = call("advise", *world, "--json").json
-    assert found["sentence"] in done.out
-    assert json.dumps(found) == json.dumps(call("advise", *world, "--json").json)
 
 
 @pytest.mark.long

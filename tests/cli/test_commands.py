@@ -1,4 +1,4 @@
-"""The commands as a whole: their help, flags, number, completion and pages; solvers, convert, broken libraries."""
+"""The commands as a whole: their help, flags, number, completion and pages; convert, broken libraries."""
 
 import json
 import re
@@ -11,8 +11,6 @@ import click
 import pytest
 
 from bftrainer.cli.replay import replay as replay_command
-from bftrainer.report.glossary import GLOSSARY, JUDGED
-from solvers.registry import names as solver_names
 from tests.cli.conftest import all_commands, check_refusal
 from tests.tiny import spawn
 
@@ -88,17 +86,6 @@ def test_one_flag_for_one_thing():
     }
 
 
-def test_kinds_of_figures_are_listed(call):
-    """`plot --list` needs no run, and has a line for each kind that the argument takes, and for each metric."""
-    kinds, _, metrics = call("plot", "--list").out.partition("\n\n")
-    assert [line.split()[0] for line in kinds.splitlines()] == list(COMMANDS["plot"].params[0].type.choices)
-    shown = call("plot", "--help").out
-    assert all(f"  {line}\n" in shown for line in kinds.splitlines())
-    told = [line[2:].split()[0] for line in metrics.splitlines()[1:]]
-    assert told == list(GLOSSARY)
-    assert [line[2:].split()[0] for line in metrics.splitlines()[1:] if line[0] in "+-"] == list(JUDGED)
-
-
 def test_every_command_stands_on_a_page():
     """The examples of pages run, and so each command that there is."""
     root = Path(__file__).parents[2]
@@ -115,18 +102,6 @@ def test_convert_spares_what_lies_beside(call, here, source, target, beside):
     check_refusal(call("convert", source, target), f"{beside}: ", "--force")
     assert (here / beside).read_text() == "precious"
     assert not (here / target).exists()
-
-
-def test_solvers_as_json(call):
-    """The same for programs."""
-    rows = {row["name"]: row for row in call("solvers", "--json").json}
-    assert set(rows) == set(solver_names())
-    assert rows["dp"] == {
-        "name": "dp", "installed": True, "licensed": "", "exact": True, "extra_rows": False, "capacities": True,
-        "floor": False, "version": "",
-    }  # fmt: skip
-    assert (rows["equal-share"]["exact"], rows["cbc"]["extra_rows"], rows["cbc"]["floor"]) == (False, True, True)
-    assert rows["highs"]["version"].startswith("highspy ")
 
 
 @pytest.mark.parametrize(

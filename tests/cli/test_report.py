@@ -1,9 +1,5 @@
 """`bftrainer compare`, `report` and `plot`: what they print and write, and what they refuse."""
 
-import json
-import re
-import shutil
-
 import pytest
 
 from tests.cli.conftest import check_refusal
@@ -38,18 +34,6 @@ def test_compare_few(call):
     assert not any(line[:2] == ["worst", "gap"] for line in lines)
     assert "worst gap" in call("compare", "short", "long", "--all").out
     assert not any(line[:1] == ["solver"] for line in lines)
-
-
-def test_unlike_runs_are_told(call, runs, tmp_path):
-    """A run of another machine has a line that says so, and no differences; files have the beginning of a digest."""
-    shutil.copytree(runs / "short", tmp_path / "other")
-    summary = json.loads((tmp_path / "other" / "summary.json").read_text())
-    summary["inputs"]["node_log"] = {"path": "/data/of another/idle.parquet", "sha256": f"{1:064}"}
-    (tmp_path / "other" / "summary.json").write_text(json.dumps(summary | {"nodes_total": 9}))
-    out = call("compare", "short", tmp_path / "other").out
-    assert f"other cannot be compared with short: another machine (9 nodes, not {summary['nodes_total']})." in out
-    assert not re.search(r"\([+-][\d.]+ (%|points)\)", out)
-    assert "  idle.parquet (00000000)" in out
 
 
 def test_compare_as_data_and_chosen_figures(call):

@@ -59,15 +59,6 @@ def test_pool_metrics():
     }
 
 
-def test_pool_metrics_of_some_intervals():
-    """Where fewer than 6 nodes are idle, only the second interval counts."""
-    intervals = Intervals.of(RECORDING)
-    metrics = pool_metrics(intervals.where(intervals.idle < 6))
-    assert (metrics["idle_node_s"], metrics["used_node_s"], metrics["eq_nodes"]) == (10, 10, 2.0)
-    assert (metrics["work_done"], metrics["rescale_loss_share"], metrics["preemption_loss_work"]) == (50.0, 0.5, 0.0)
-    assert metrics["return_on_investment"] == 1.0
-
-
 def test_work_at():
     """Work by a time: whole intervals as booked, a begun one as promised with its cost already off."""
     intervals = Intervals.of(RECORDING)
