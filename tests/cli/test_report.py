@@ -60,19 +60,6 @@ def test_report(call, tmp_path):
     assert "<title>short and long: training on idle nodes</title>" in page.read_text()
 
 
-@pytest.mark.parametrize("kind", ["pool", "setting"])
-def test_plot(call, tmp_path, kind):
-    """Each kind is drawn, with its data and a caption beside it; the same run gives the same bytes."""
-    first, second = tmp_path / "one.svg", tmp_path / "two.svg"
-    extra = ("--metric", "occupancy") if kind == "setting" else ()
-    for path in (first, second):
-        assert call("plot", kind, "tuned", *extra, "-o", path).status == 0
-    for ending in (".svg", ".csv", ".txt"):
-        assert first.with_suffix(ending).read_bytes() == second.with_suffix(ending).read_bytes()
-    assert first.with_suffix(".csv").read_text().count("\n") > 1
-    assert "sample-idle.parquet, 512 nodes" in first.with_suffix(".txt").read_text()
-
-
 def test_what_is_beside_a_figure_stays(call, tmp_path):
     """Neither a figure nor its data or caption is replaced without --force, nor is anything else written then."""
     for beside in ("x.csv", "y.svg"):
