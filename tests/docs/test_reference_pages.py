@@ -1,4 +1,4 @@
-"""Pages name what commands take and what they write: each option, key, column and published signature."""
+"""Pages name what commands take and what they write: each option, key and column."""
 
 import json
 import re
