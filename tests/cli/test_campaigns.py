@@ -1,6 +1,7 @@
 """`bftrainer sweep`, `forecast` and `advise`: what they print and write, and what they refuse."""
 
 import webbrowser
+from pathlib import Path
 
 import pytest
 
@@ -29,7 +30,7 @@ def test_sweep(call, here):
     check_refusal(call("sweep", "tfwd.toml"))
     for name in ("evt.pkl", "tfwd.toml", "tfwd-sweep/sweep.parquet"):  # neither inputs nor the table are pages
         for how in ("--force", "--resume"):
-            check_refusal(call("sweep", "tfwd.toml", "--workers", 1, how, "--report", name), name)
+            check_refusal(call("sweep", "tfwd.toml", "--workers", 1, how, "--report", name), Path(name).name)
     assert call("sweep", "tfwd.toml", "--resume", "--workers", 1).out == done.out
     assert (here / "tfwd-sweep" / "sweep.parquet").read_bytes() == before
     assert call("plot", "setting", *(here / "tfwd-sweep" / "runs").iterdir(), "-o", "tfwd.svg").status == 0

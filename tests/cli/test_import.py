@@ -108,7 +108,8 @@ def test_unusable_records(call, here):
         done = call(*words, "--max-bad", "10%", "--force")
         assert f"dropped                1 {reason}" in done.out
         assert "unusable               1 (10.00 %), the first: sacct.txt:11: Expected" in done.out
-        (here / "x.parquet").unlink()
+        for name in ("x.parquet", "x.quality.json"):
+            (here / name).unlink()
 
 
 JOBS = """\
