@@ -1,7 +1,5 @@
 """A browser without a window, for tests of pages; skipped where there is none."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

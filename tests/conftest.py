@@ -1,7 +1,5 @@
 """Where the published data are, if they are here at all."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Generator

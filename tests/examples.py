@@ -1,7 +1,5 @@
 """How many inputs a claim about all of them is tried on."""
 
-from __future__ import annotations
-
 from hypothesis import settings
 
 __all__ = ["examples"]

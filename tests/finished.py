@@ -1,7 +1,5 @@
 """Finished runs for tests: replays of the embedded samples, cut short, in directories of their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What tests of importers share: a reading's records and a node log's idle intervals as plain rows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

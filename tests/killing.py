@@ -1,7 +1,5 @@
 """Work that is killed before any of its changes to the names in directories."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

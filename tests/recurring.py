@@ -4,8 +4,6 @@ The job `pages` reaches its target in 10 epochs at batch size 8, in 4 at 16, nev
 and time converted at 200 W, costs 1,740 J (100 W) or 1,750 J (200 W) at 8, and 1,475 J or 1,440 J at 16.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from bftrainer.zeus import Job, TrainingTrace

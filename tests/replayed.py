@@ -1,7 +1,5 @@
 """Small replays whose files tests change: one of plain tasks, and one of tuned tasks under a power cap."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Solvers that answer what a test tells them to."""
 
-from __future__ import annotations
-
 import math
 
 from solvers import AllocationProblem, Held, Limits, SolveResult, StopReason, objective

@@ -1,7 +1,5 @@
 """What this package registers itself: tests must not depend on what else happens to be installed."""
 
-from __future__ import annotations
-
 from importlib.metadata import distribution
 
 

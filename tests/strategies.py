@@ -1,7 +1,5 @@
 """Hypothesis strategies for the nouns, shared by all tests."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 

@@ -5,8 +5,6 @@ depend on that the tests run with. ``python -m tests.test_determinism`` writes i
 change results.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """What a user gets who installs bftrainer: from the wheel, and by the README's first command."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

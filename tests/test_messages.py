@@ -1,7 +1,5 @@
 """Messages are one line that a terminal shows as it is, whatever files hold and are called."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

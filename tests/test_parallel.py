@@ -1,7 +1,5 @@
 """Processes that share work: none outlives its parent, and all say the same, however many they are."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -11,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bftrainer.errors import BftrainerError
 from bftrainer.parallel import as_ready, in_order
 from bftrainer.supervisor import descendants
-from tests.tiny import installed, spawn, write_inputs
+from tests.tiny import installed
 from tests.waiting import alive, until
 
 WAIT_S = 60.0
@@ -56,20 +53,11 @@ class Started:
                 [installed("bftrainer"), *words], cwd=folder, stdout=said, stderr=said, start_new_session=True
             )
 
-    def wait_for(self, true):
-        """Wait until it is so and two workers are there; those are kept in mind."""
-
-        def so():
-            assert self.parent.poll() is None, self.said
-            return len(workers(self.parent.pid)) >= 2 and true()
-
-        until(so)
+    def wait_for_workers(self):
+        """Wait until two workers are there; they are kept in mind."""
+        until(lambda: self.parent.poll() is not None or len(workers(self.parent.pid)) >= 2)
+        assert self.parent.poll() is None, self.said
         self.processes = descendants(self.parent.pid)
-
-    def interrupt(self):
-        """Do what Ctrl-C does: all processes are told."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.parent.pid, signal.SIGINT)
 
     @property
     def said(self):
@@ -105,63 +93,16 @@ def start(tmp_path):
 def test_workers_end_with_their_parent(start, line, is_killed):
     """Nobody is left, neither workers nor what those have started; Ctrl-C, also while they start, is told in a line."""
     command = start(*line.split())
-    command.wait_for(lambda: True)
+    command.wait_for_workers()
     if is_killed:
         command.parent.kill()
         assert command.status() == -signal.SIGKILL
         assert not any("leaked" in line for line in command.said)
         return
-    command.interrupt()
+    with suppress(ProcessLookupError):  # as Ctrl-C does, which tells all processes
+        os.killpg(command.parent.pid, signal.SIGINT)
     assert command.status() == 130
     assert [line for line in command.said if not line.startswith("Finished points are kept")] == ["Interrupted."]
-
-
-BLOCKING = """
-import os, time
-from pathlib import Path
-
-here = Path(__file__).parent
-
-def credit(task, counts, allocation):
-    (here / f"begun-{os.getpid()}").touch()
-    while not (here / "go").exists():
-        time.sleep(0.01)
-    return task.spec.credits[counts]
-"""
-BLOCKED = """schema = 1
-[base]
-node_log = "evt.pkl"
-tasks = "tasks.toml"
-solver = "dp"
-baseline = false
-"""
-QUICK = "[[point]]\nTfwd = 5\n"
-
-
-@pytest.mark.parametrize("done", [1, pytest.param(0, marks=pytest.mark.slow)])
-def test_interrupted_sweeps(start, tmp_path, done):
-    """Points that would go on for ever are given up; finished ones are kept and gone on with."""
-    write_inputs(tmp_path)
-    (tmp_path / "blocking.py").write_text(BLOCKING)
-    slow = "".join(f'[[point]]\nobjective = "blocking:credit"\nTfwd = {seconds}\n' for seconds in (5, 10, 15))
-    text = BLOCKED + QUICK * done + slow
-    (tmp_path / "sweep.toml").write_text(text)
-    out = tmp_path / "out"
-    words = ("sweep", "sweep.toml", "-o", "out", "--workers", "2")
-    command = start(*words)
-    command.wait_for(lambda: len([*tmp_path.glob("begun-*")]) == 2 and len([*out.glob("runs/*/summary.json")]) == done)
-    assert (out / "sweep.toml").read_text() == text
-    command.interrupt()
-    until(lambda: command.parent.poll() is not None or not all(map(alive, command.processes)))
-    command.interrupt()
-    assert command.status() == 130
-    kept = ["Finished points are kept; --resume continues in out."] if done else []
-    assert command.said == [*kept, "Interrupted."]
-    (tmp_path / "go").touch()
-    resume = ["--resume"] * done  # without a finished point there is nothing that the same command could harm
-    assert spawn("bftrainer", *words[:-1], "1", *resume, cwd=tmp_path).status == 0
-    assert len([*out.glob("runs/*/summary.json")]) == done + 3
-    assert [*out.glob("runs/.*")] == []
 
 
 def odd(number):
@@ -169,11 +110,6 @@ def odd(number):
     if number % 2 == 0:
         raise ValueError(f"{number} is even")
     return number
-
-
-def ending(number):
-    """End the process."""
-    os._exit(number)
 
 
 class Summed:
@@ -204,10 +140,3 @@ def test_results_come_in_order(workers, chunk):
         found.extend(in_order(odd, [7, 5, 3, 1, 9, 11, 13, 4, 2, 15, 8], workers, chunk))
     assert found == [7, 5, 3, 1, 9, 11, 13]
     assert list(in_order(odd, [], workers, chunk)) == []
-
-
-@pytest.mark.long
-def test_what_ends_its_process_is_given_up():
-    """After three tries, as an error of ours."""
-    with pytest.raises(BftrainerError, match="ended abruptly, 3 times"):
-        list(in_order(ending, [1, 2], 2))

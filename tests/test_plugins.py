@@ -1,7 +1,5 @@
 """Callables that packages register: who registers what, and what happens when two mean different things by one name."""
 
-from __future__ import annotations
-
 import pytest
 
 from bftrainer import plugins

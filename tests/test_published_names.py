@@ -1,7 +1,5 @@
 """Code written with the published classes finds them here under their names, with their parameters and attributes."""
 
-from __future__ import annotations
-
 import inspect
 import pkgutil
 import re
@@ -125,11 +123,3 @@ def test_the_page_maps_each_name():
     assert sorted(name for name in short if f"`{name}`" not in mapped) == []
     rows = [line.split("|")[1] for line in differing.splitlines() if line.startswith("| `")]
     assert sorted(name for row in rows for name in re.findall(r"`(zeus\.[^`]+)`", row)) == sorted(DIFFERENT)
-
-
-def test_what_the_page_names_is_there():
-    """Each dotted name of ours on the page can be imported, calls and options left out."""
-    page = (DOCS / "zeus.md").read_text(encoding="utf-8")
-    names = set(re.findall(r"`(bftrainer(?:\.\w+)+)", page))
-    assert {"bftrainer.zeus.server.store.JobStore", "bftrainer.zeus.server.store.open_store"} <= names
-    assert all(found(name) is not None for name in names)

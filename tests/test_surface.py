@@ -1,6 +1,4 @@
-"""What the packages show: `__all__` is what is there, entry points load, and everything public says what it is."""
-
-from __future__ import annotations
+"""What the packages show: `__all__` is what is there, entry points load, and examples do what they show."""
 
 import configparser
 import doctest
@@ -37,17 +35,6 @@ def declared() -> dict[str, dict[str, str]]:
     groups = config["options.entry_points"]
     lines = {group: [line for line in groups[group].splitlines() if line] for group in groups}
     return {group: dict(line.split(" = ") for line in points) for group, points in lines.items()}
-
-
-def public(module: ModuleType) -> dict[str, object]:
-    """What a module offers and defines itself: what its `__all__` lists, else all without a leading underscore."""
-    listed = getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
-    return {
-        name: value
-        for name in listed
-        if (inspect.isfunction(value := getattr(module, name)) or inspect.isclass(value))
-        and value.__module__ == module.__name__
-    }
 
 
 def test_all_is_there():
@@ -126,26 +113,3 @@ def test_examples_in_docstrings():
     shown = [name for name in modules() if ">>> " in inspect.getsource(importlib.import_module(name))]
     assert len(shown) > 5
     assert [name for name in shown if doctest.testmod(importlib.import_module(name)).failed] == []
-
-
-def test_everything_public_has_a_docstring():
-    """Modules, public functions, classes and their public methods say what they are for."""
-    missing = []
-    for name in modules():
-        module = importlib.import_module(name)
-        missing += [] if module.__doc__ else [name]
-        for key, value in public(module).items():
-            said = (getattr(value, "help", None) or value.__doc__ or "").strip()
-            missing += [] if said else [f"{name}.{key}"]
-            if inspect.isclass(value):
-                missing += [f"{name}.{key}.{method}" for method in unsaid(value)]
-    assert missing == []
-
-
-def unsaid(kind: type) -> list[str]:
-    """Public methods of a class that have no docstring, nor inherit one."""
-    return [
-        method
-        for method, function in vars(kind).items()
-        if inspect.isfunction(function) and not method.startswith("_") and not inspect.getdoc(getattr(kind, method))
-    ]

@@ -3,8 +3,6 @@
 Nodes a and b are idle from 0 s to 30 s, c and d from 10 s on; the log ends at 40 s. Both tasks do 1 work/s and node.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

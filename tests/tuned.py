@@ -1,7 +1,5 @@
 """A small made-up job to tune: four batch sizes, three power limits, and tasks that are recurrences of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

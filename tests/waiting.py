@@ -1,7 +1,5 @@
 """Waiting for facts: nothing is asserted of how long they take, however busy the machine is."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Small random worlds: a node log and a task set that fit one another, for properties of whole replays."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli import usage
-from bftrainer.cli.imports import SHARE, log_option
+from bftrainer.cli.imports import log_option, share_value
 from bftrainer.cli.terminal import counting, note, print_table, tell, write_rows
 from bftrainer.cli.usage import DURATION, FILE
 from bftrainer.errors import OutputError
@@ -54,7 +54,7 @@ _READING = (
 @click.option("-bdfn", "--tasks", type=FILE, help="Your tasks, repeated to saturate the pool.  [default: three kinds]")
 @click.option("-scfn", "--scalability", type=FILE, help="Their legacy scalability.")
 @click.option("--planned-departures", type=FILE, help="CSV of node,time: departures known in advance.")
-@click.option("--worth-share", type=SHARE, default="1%", help="Least useful share of the machine.")
+@click.option("--worth-share", type=share_value, default="1%", help="Least useful share of the machine.")
 @click.option("--worth-value", default=0.0, help="Net value to exceed, if there is a price.")
 @click.option("--least-window", "least_window_s", type=DURATION, default="7d", help="Less gets no verdict.")
 @click.option("--price-node-hour", type=float, help="Worth of a useful node-hour.")
@@ -222,21 +222,22 @@ def _print(answer: dict[str, Any]) -> None:
         rows += [("" if number else label, text) for number, text in enumerate(texts)]
     write_rows(answer["sentence"], rows)
     headings = ["tasks", "useful node-hours", "95 %", "of the machine", "-Tfwd", "-maxJ", "node starts/d", "losses"]
-    print_table(headings, map(_kind_row, answer["kinds"]))
-
-
-def _kind_row(kind: Mapping[str, Any]) -> list[str]:
-    """What tasks of a kind would get, and the three largest losses."""
-    low, high = kind["useful_node_hours_ci95"]
-    lost = {loss: share for loss, share in kind["ledger"].items() if share and loss not in ("idle_node_s", "useful")}
-    most = sorted(lost, key=lambda loss: -lost[loss])[:3]
-    return [
-        kind["name"],
-        f"{kind['useful_node_hours']:,.0f}",
-        "-" if low is None else f"{low:,.0f} to {high:,.0f}",
-        format_value(kind["useful_share"], "share"),
-        f"{kind['settings']['forward_time_s']:g}",
-        str(kind["settings"]["max_tasks"]),
-        f"{kind['node_starts_per_day']:,.0f}",
-        ", ".join(f"{GLOSSARY[f'ledger.{loss}'].label} {format_value(lost[loss], 'share')}" for loss in most),
-    ]
+    cells = []
+    for kind in answer["kinds"]:
+        settings, ledger, (low, high) = kind["settings"], kind["ledger"], kind["useful_node_hours_ci95"]
+        losses = [loss for loss, share in ledger.items() if share and loss not in ("idle_node_s", "useful")]
+        largest = sorted(losses, key=lambda loss: -ledger[loss])[:3]
+        cells.append(
+            [
+                kind["name"],
+                f"{kind['useful_node_hours']:,.0f}",
+                "-" if low is None else f"{low:,.0f} to {high:,.0f}",
+                format_value(kind["useful_share"], "share"),
+                *(f"{settings['forward_time_s']:g}", str(settings["max_tasks"])),
+                f"{kind['node_starts_per_day']:,.0f}",
+                ", ".join(
+                    f"{GLOSSARY[f'ledger.{loss}'].label} {format_value(ledger[loss], 'share')}" for loss in largest
+                ),
+            ]
+        )
+    print_table(headings, cells)

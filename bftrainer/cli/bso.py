@@ -252,7 +252,16 @@ def token(action: str, user: str | None, role: str, days: int | None, path: Path
     if (user is None) != (action == "list"):
         raise click.UsageError("Expected USER with add and revoke, and without another word after list.")
     if action == "list":
-        _list_tokens(file)
+        rows: list[dict[str, Any]] = []
+        for known in access.read_users(file):
+            row: dict[str, Any] = {"id": known.id, "user": known.name or "", "role": known.role.name.lower()}
+            rows.append(row | {"expires": known.expires, "valid": known.is_valid})
+        if usage.print_json_if_asked(lambda: rows):
+            return
+        for row in rows:
+            if row["expires"] is not None:
+                row["expires"] = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(row["expires"]))
+        print_records(rows)
     elif action == "add":
         created = access.add_user(file, user or "", access.Role[role.upper()], days)
         until = "" if days is None else f" for {days} days"
@@ -261,21 +270,6 @@ def token(action: str, user: str | None, role: str, days: int | None, path: Path
     else:
         for revoked in access.revoke(file, user or ""):
             click.echo(f"Revoked {revoked.id} of {revoked.name}, {revoked.role.name.lower()}.")
-
-
-def _list_tokens(file: Path) -> None:
-    from bftrainer.zeus.server.access import read_users
-
-    rows: list[dict[str, Any]] = []
-    for user in read_users(file):
-        row: dict[str, Any] = {"id": user.id, "user": user.name or "", "role": user.role.name.lower()}
-        rows.append(row | {"expires": user.expires, "valid": user.is_valid})
-    if usage.print_json_if_asked(lambda: rows):
-        return
-    for row in rows:
-        if row["expires"] is not None:
-            row["expires"] = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(row["expires"]))
-    print_records(rows)
 
 
 MAX_POWER_W = 45.0

@@ -17,42 +17,36 @@ from bftrainer.cli import usage
 from bftrainer.cli.replay import config_like, like_options
 from bftrainer.cli.terminal import counting, note, print_records, print_table, tell, write_rows
 from bftrainer.cli.usage import DATE, FILE, MOMENT
-from bftrainer.errors import SettingsError
 from bftrainer.files.writing import refuse_clash, replacing
 from bftrainer.plugins import require_extra
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, check_metrics, format_value, is_assumed
 
 if TYPE_CHECKING:
-    from bftrainer.campaigns.studies import Advice, Forecast
+    from bftrainer.campaigns.studies import Forecast
     from bftrainer.campaigns.sweep import Engine, PairedChange, PointResult
 
 _answer_options = usage.with_options(
     usage.report_option, usage.force_option, usage.json_option, like_options, click.pass_context
 )
-"""Of commands that end with `_show`."""
+"""Of commands that print by `_is_printed`, and end with `show_page`."""
 
 
-def _show(
-    answer: Forecast | Advice | dict[str, Any],
-    options: Mapping[str, Any],
-    make_page: Callable[[dict[str, Any], str], bytes],
-    print_for_people: Callable[[Any], None],
-) -> None:
-    """Write the page, if one is asked for, and print what was found."""
-    document = answer if isinstance(answer, dict) else answer.to_dict()
+def _is_printed(
+    document: dict[str, Any], options: Mapping[str, Any], make_page: Callable[[dict[str, Any], str], bytes]
+) -> bool:
+    """Write the page, if one is asked for; print the document, if JSON is asked for, and return whether it was."""
     if (report := options["report"]) is not None:
         with replacing(report) as stream:
             stream.write(make_page(document, usage.command_line()))
-    if not usage.print_json_if_asked(lambda: document):
-        print_for_people(answer)
-    usage.show_page(report)
+    return usage.print_json_if_asked(lambda: document)
 
 
 _Moment = datetime | float | tuple[int, float]
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 
-def _parse_deadline(text: str) -> _Moment:
+@usage.value_type("TIME", "an ISO time, seconds, a length such as 36h or 5d, or a weekday")
+def deadline_moment(text: str) -> _Moment:
     """A weekday's number and seconds into that day, if the text names one, else a moment."""
     name, _, clock = text.strip().lower().partition(" ")
     if name not in _WEEKDAYS:
@@ -68,7 +62,7 @@ def _parse_deadline(text: str) -> _Moment:
 @usage.command(epilog="Example: bftrainer forecast --deadline 36h -ndmap idle.parquet -bdfn tasks.toml")
 @click.option(
     "--deadline",
-    type=usage.Parsed("TIME", _parse_deadline, "an ISO time, seconds, a length such as 36h or 5d, or a weekday"),
+    type=deadline_moment,
     required=True,
     help='ISO time (2026-12-01: its 0:00), the next friday (18:00) or "friday 12:00", or 36h, 5d after the start. UTC.',
 )
@@ -88,12 +82,12 @@ def forecast(
     """
     from bftrainer.campaigns.studies import ForecastPlan
     from bftrainer.campaigns.studies import forecast as foretell
-    from bftrainer.report.campaign_pages import forecast_page
+    from bftrainer.report.campaign_pages import forecast_page, note_of_few
     from bftrainer.runs.run_inputs import SAMPLE_TASKS_USED, load_inputs
 
     config = config_like(ctx, options)
     usage.check_report(options["report"], force=options["force"])
-    start_ns = _instant(start) if start is not None else None
+    start_ns = usage.require_instant(start) if start is not None else None
     if start_ns is None and (not isinstance(deadline, float) or isinstance(horizon, datetime)):
         start_ns = load_inputs(config).log.end_ns
     deadline_s = _seconds(deadline, start_ns)
@@ -103,7 +97,14 @@ def forecast(
         answer = foretell(plan, workers, count)
     if config.node_log is not None and config.tasks is None:
         note(SAMPLE_TASKS_USED)
-    _show(answer, options, forecast_page, _print_forecast)
+    if not _is_printed(answer.to_dict(), options, forecast_page):
+        write_rows(None, _forecast_rows(answer), indent=20)
+        if (few := note_of_few(len(answer.completion_s))) is not None:
+            note(few)
+        if answer.overlap > 1.5:
+            cover = f"{answer.overlap:.1f} cover each moment"
+            note(f"stretches overlap, {cover}: they tell less than as many independent ones.")
+    usage.show_page(options["report"])
 
 
 def _seconds(when: _Moment, start_ns: int | None) -> float:
@@ -112,19 +113,10 @@ def _seconds(when: _Moment, start_ns: int | None) -> float:
         from bftrainer.campaigns.studies import next_weekday
 
         return (next_weekday(start_ns or 0, *when) - (start_ns or 0)) / 1e9
-    return (_instant(when) - (start_ns or 0)) / 1e9 if isinstance(when, datetime) else float(when)
+    return (usage.require_instant(when) - (start_ns or 0)) / 1e9 if isinstance(when, datetime) else float(when)
 
 
-def _instant(when: datetime) -> int:
-    from bftrainer.model import instant_ns
-
-    try:
-        return instant_ns(when)
-    except OverflowError as error:
-        raise SettingsError(str(error)) from None
-
-
-def _print_forecast(answer: Forecast) -> None:
+def _forecast_rows(answer: Forecast) -> list[tuple[str, str | None]]:
     from bftrainer.campaigns.studies import quantile
     from bftrainer.objectives import name_of_objective
     from bftrainer.report.campaign_pages import note_of_few, when_text
@@ -138,7 +130,7 @@ def _print_forecast(answer: Forecast) -> None:
     settings = f"{name_of_objective(config.objective)}, -Tfwd {config.forward_time_s:g}, -maxJ {config.max_tasks}"
     chance, (low, high), few = answer.probability, answer.interval(), note_of_few(len(answer.completion_s))
     span = f"{hours(low)} to {hours(high)} ({'80 %' if few is None else 'earliest and latest'})"
-    rows = [
+    return [
         ("deadline", when_text(answer.to_dict()["start"], answer.plan.deadline_s)),
         ("all done by then", f"{100 * chance.share:.0f} % ({100 * chance.low:.0f} to {100 * chance.high:.0f} %)"),
         ("tasks done by then", f"{100 * math.fsum(answer.done_shares) / len(answer.done_shares):.0f} % on average"),
@@ -147,13 +139,6 @@ def _print_forecast(answer: Forecast) -> None:
         ("with", f"{settings}, start-up {config.startup_cost}"),
         (ASSUMED, answer.assumed_scaling),
     ]
-    write_rows(None, rows, indent=20)
-    if few is not None:
-        note(few)
-    if answer.overlap > 1.5:
-        note(
-            f"stretches overlap, {answer.overlap:.1f} cover each moment: they tell less than as many independent ones."
-        )
 
 
 @usage.command(epilog="Example: bftrainer advise -ndmap idle.csv -bdfn tasks.toml --solver dp --trials 5")
@@ -176,23 +161,22 @@ def advise(
     plan = AdvicePlan(config, metric, train_share, trials, choices, config.seed)
     with counting("Searching", trials) as count:
         answer = search(plan, count)
-    _show(answer, options, advice_page, _print_advice)
+    if not _is_printed(answer.to_dict(), options, advice_page):
+        term, mark = GLOSSARY[metric], f"{MARK} " if answer.assumed_scaling else ""
+        rows = []
+        for name, settings, place in (("given", plan.current, 0), ("best", answer.best, 1)):
+            values = (mark + format_value(pair[place], term.unit) for pair in (answer.trained, answer.held_out))
+            chosen = (f"{settings.forward_time_s:g}", str(settings.max_tasks), settings.to_dict()["objective"])
+            rows.append([name, *chosen, *values])
+        print_table(["", "-Tfwd", "-maxJ", "objective", f"{term.label} on training part", "on the rest"], rows)
+        click.echo(answer.sentence())
+        if answer.assumed_scaling:
+            click.echo(f"{MARK} {ASSUMED}: {answer.assumed_scaling}")
+    usage.show_page(options["report"])
 
 
-def _print_advice(answer: Advice) -> None:
-    term, mark = GLOSSARY[answer.plan.metric], f"{MARK} " if answer.assumed_scaling else ""
-    rows = []
-    for name, settings, place in (("given", answer.plan.current, 0), ("best", answer.best, 1)):
-        values = (mark + format_value(pair[place], term.unit) for pair in (answer.trained, answer.held_out))
-        chosen = (f"{settings.forward_time_s:g}", str(settings.max_tasks), settings.to_dict()["objective"])
-        rows.append([name, *chosen, *values])
-    print_table(["", "-Tfwd", "-maxJ", "objective", f"{term.label} on training part", "on the rest"], rows)
-    click.echo(answer.sentence())
-    if answer.assumed_scaling:
-        click.echo(f"{MARK} {ASSUMED}: {answer.assumed_scaling}")
-
-
-def _notices(text: str) -> tuple[float, ...]:
+@usage.value_type("S,S,...", "seconds above 0 such as 60,120")
+def notice_times(text: str) -> tuple[float, ...]:
     """Seconds above 0, with commas between them."""
     answer = tuple(map(float, text.split(",")))
     if not all(0 < notice_s < math.inf for notice_s in answer):
@@ -204,7 +188,7 @@ def _notices(text: str) -> tuple[float, ...]:
 @click.option(
     "--notices",
     "notices_s",
-    type=usage.Parsed("S,S,...", _notices, "seconds above 0 such as 60,120"),
+    type=notice_times,
     default="30,120,300",
     help="How long before nodes leave decisions know it.",
 )
@@ -220,15 +204,13 @@ def bound(ctx: click.Context, /, notices_s: tuple[float, ...], **options: Any) -
     inputs = load_inputs(replace(config, baseline=False))
     with counting("Replaying", len(notices_s) + 5) as count:
         answer = bound_work(inputs, notices_s, count)
-    _show(answer, options, bounds_page, _print_bounds)
-
-
-def _print_bounds(answer: Mapping[str, Any]) -> None:
-    names = {"name": "granted", "work": "work_done", "against_named": "gain_share"}
-    print_records([{names.get(key, key): value for key, value in bound.items()} for bound in answer["bounds"]])
-    click.echo(f"Work done in {answer['time_s'] / 3600:.1f} h, when the first of them is done or the log ends.")
-    for text in answer["notes"]:
-        note(text)
+    if not _is_printed(answer, options, bounds_page):
+        names = {"name": "granted", "work": "work_done", "against_named": "gain_share"}
+        print_records([{names.get(key, key): value for key, value in row.items()} for row in answer["bounds"]])
+        click.echo(f"Work done in {answer['time_s'] / 3600:.1f} h, when the first of them is done or the log ends.")
+        for text in answer["notes"]:
+            note(text)
+    usage.show_page(options["report"])
 
 
 SHOWN = ("efficiency", "occupancy", "work_done", "tasks_completed", "makespan_s")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -133,12 +134,12 @@ class LazyGroup(CommandGroup):
 
 
 def read_removed() -> dict[str, str]:
-    """What replaces commands and options that earlier versions had, by their words after `bftrainer`."""
+    """What replaces commands and options that earlier versions had, by their words after `bftrainer`, * for all."""
     text = resources.files("bftrainer.cli").joinpath("removed.csv").read_text(encoding="utf-8")
     table: dict[str, str] = {}
     for words, instead in csv.reader(text.splitlines()):
-        command, *options = words.split(" --")
-        table |= dict.fromkeys([f"{command} --{option}" for option in options] or [command], instead)
+        command, *options = re.split(r" (?=-)", words)
+        table |= dict.fromkeys([f"{command} {option}" for option in options] or [command], instead)
     return table
 
 
@@ -226,7 +227,8 @@ def _explain(error: Exception) -> tuple[str, int]:
         case click.NoSuchOption():
             if isinstance(full := error.__context__, click.NoSuchOption):
                 error = full  # click goes on to read -word letter by letter, and then names -w alone
-            instead = read_removed().get(_words_of(error.ctx, error.option_name)) if error.ctx else None
+            former = [f"* {error.option_name}", *([_words_of(error.ctx, error.option_name)] if error.ctx else [])]
+            instead = next(filter(None, map(read_removed().get, former)), None)
             text = f"{error.option_name} was removed: {instead}" if instead else error.format_message()
             return text, error.exit_code
         case click.ClickException():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -30,28 +31,38 @@ if TYPE_CHECKING:
 
 def _print_quality(quality: DataQuality) -> None:
     """Print the data quality of an import."""
+    percent = partial(format_value, unit="share")
     more = quality.nodes_outside - len(quality.outside_examples)
     outside = ", ".join(quality.outside_examples) + (f" and {more:,} more" if more else "")
     busy = ", ".join(f"{cause_name(kind)} {_hours(node_s)}" for kind, node_s in quality.busy_node_s.items())
+    if quality.over_capacity_share is not None:
+        blocks = f" blocks of {quality.nodes_per_block:,} nodes" if quality.nodes_per_block > 1 else ""
+        nodes = f"{quality.nodes:,}{blocks}, which the log does not name"
+    elif quality.unit != "node":
+        nodes = f"{quality.nodes:,} {quality.unit}s, on {quality.nodes_seen:,} nodes that the log names and others"
+    else:
+        unseen = f"; {quality.nodes_unseen:,} that it never names are {quality.unseen}"
+        nodes = f"{quality.nodes:,}, of them {quality.nodes_seen:,} named by the log"
+        nodes += unseen if quality.nodes_unseen else ""
     rows = {
         "dropped": ", ".join(f"{count:,} {reason}" for reason, count in quality.dropped.items()) or "none",
         "duplicates": f"{quality.duplicates:,}",
         "unusable": quality.bad
-        and f"{quality.bad:,} ({_percent(quality.bad / quality.records)}), the first: {quality.bad_examples[0]}",
+        and f"{quality.bad:,} ({percent(quality.bad / quality.records)}), the first: {quality.bad_examples[0]}",
         "nodes unknown": quality.unknown and f"{quality.unknown:,} records; their nodes count as busy",
         "outside the window": quality.outside_window and f"{quality.outside_window:,}",
         "window": f"{quality.window_start[:19]} to {quality.window_end[:19]} UTC, {duration(quality.window_s)}",
         "zone": quality.zone or "none given (--tz): times without one are UTC",
-        "nodes": _describe_nodes(quality),
+        "nodes": nodes,
         "not in the inventory": quality.nodes_outside and f"{quality.nodes_outside:,} nodes, left out: {outside}",
         "not there": quality.away_node_s and f"{_hours(quality.away_node_s)} node-hours, left out",
-        "busy": _percent(1 - quality.idle_share) + (f" (node-hours: {busy})" if busy else ""),
-        "idle": f"{_percent(quality.idle_share)}, {_hours(quality.idle_node_s)} node-hours",
+        "busy": percent(1 - quality.idle_share) + (f" (node-hours: {busy})" if busy else ""),
+        "idle": f"{percent(quality.idle_share)}, {_hours(quality.idle_node_s)} node-hours",
         "idle, whole nodes": None
         if quality.whole_idle_share is None
-        else f"{_percent(quality.whole_idle_share)}; the figures above are those of {quality.unit}s",
+        else f"{percent(quality.whole_idle_share)}; the figures above are those of {quality.unit}s",
         **{
-            f"  {name}": f"{_percent(group['idle_share'])} idle of {group['nodes']:,}, {group['holes']:,} intervals"
+            f"  {name}": f"{percent(group['idle_share'])} idle of {group['nodes']:,}, {group['holes']:,} intervals"
             + (f", {duration(group['hole_mean_s'])} long on average" if group["holes"] else "")
             for name, group in quality.by.items()
         },
@@ -65,23 +76,8 @@ def _print_quality(quality: DataQuality) -> None:
     write_rows(title, [*((label, text or None) for label, text in rows.items()), *notes])
 
 
-def _percent(share: float) -> str:
-    return format_value(share, "share")
-
-
 def _hours(node_s: float) -> str:
     return f"{node_s / 3600:,.1f}"
-
-
-def _describe_nodes(quality: DataQuality) -> str:
-    if quality.over_capacity_share is not None:
-        blocks = f" blocks of {quality.nodes_per_block:,} nodes" if quality.nodes_per_block > 1 else ""
-        return f"{quality.nodes:,}{blocks}, which the log does not name"
-    if quality.unit != "node":
-        return f"{quality.nodes:,} {quality.unit}s, on {quality.nodes_seen:,} nodes that the log names and others"
-    text = f"{quality.nodes:,}, of them {quality.nodes_seen:,} named by the log"
-    unseen = f"; {quality.nodes_unseen:,} that it never names are {quality.unseen}"
-    return text + (unseen if quality.nodes_unseen else "")
 
 
 def cause_name(kind: str) -> str:
@@ -89,12 +85,16 @@ def cause_name(kind: str) -> str:
     return "jobs" if kind == "job" else kind.replace("_", " ")
 
 
-def _share(text: str) -> float:
+@usage.value_type("SHARE", "a share such as 1% or 0.01")
+def share_value(text: str) -> float:
+    """A share, or percent."""
     number, sign, _ = text.strip().partition("%")
     return float(number) / (100 if sign else 1)
 
 
-def _processors(text: str) -> int | tuple[tuple[int, int], ...]:
+@usage.value_type("N|NxNODES,...", "processors of a node, or 12x26,80x18 for kinds of nodes")
+def processor_counts(text: str) -> int | tuple[tuple[int, int], ...]:
+    """Processors of all nodes, or of nodes of each kind and how many these are."""
     if re.fullmatch(r"-?\d{1,7}", text, re.ASCII):
         return int(text)
     if not re.fullmatch(r"\d{1,7}x\d{1,7}(,\d{1,7}x\d{1,7})*", text, re.ASCII):
@@ -103,17 +103,14 @@ def _processors(text: str) -> int | tuple[tuple[int, int], ...]:
     return tuple((int(processors), int(nodes)) for processors, nodes in pairs)
 
 
-SHARE = usage.Parsed("SHARE", _share, "a share such as 1% or 0.01")
 _KINDS: dict[str | None, dict[str, Any]] = {
     "FILES": {"type": FILE, "multiple": True, "metavar": "FILE"},
     "NAMES": {
         "type": usage.Parsed("NAMES", lambda text: tuple(map(str.strip, text.split(","))), "names between commas")
     },
-    "PROCESSORS": {
-        "type": usage.Parsed("N|NxNODES,...", _processors, "processors of a node, or 12x26,80x18 for kinds of nodes")
-    },
+    "PROCESSORS": {"type": processor_counts},
     "SECONDS": {"type": DURATION},
-    "SHARE": {"type": SHARE},
+    "SHARE": {"type": share_value},
 }
 
 

@@ -35,7 +35,7 @@ from bftrainer.errors import RunFailedError, SolverError
 from bftrainer.files.directories import JOURNAL, check_free, is_free, is_unfinished, result_directory
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.report import glossary
-from bftrainer.report.glossary import ASSUMED, GLOSSARY, Summary, format_value, mark_assumed, scaling_note
+from bftrainer.report.glossary import ASSUMED, Summary, format_value, mark_assumed, scaling_note
 from bftrainer.runs.config import OPTIONS, SECTIONS, Option, ReplayConfig
 
 if TYPE_CHECKING:
@@ -68,26 +68,22 @@ _RANGES: dict[str, click.ParamType[Any]] = {
 """Ranges of numbers that may not be what bounds them."""
 
 
-def _type_of(name: str, option: Option) -> Any:
-    """Type of an option's values on the command line."""
-    if option.units:
-        return usage.Parsed("VALUE|FILE", partial(_quantity, option.units), f"{option.expected}, or a CSV file")
-    if get_origin(option.kind) is Literal:
-        return click.Choice(get_args(option.kind))
-    if option.least is not None:
-        return (click.IntRange if option.kind is int else click.FloatRange)(min=option.least)
-    return _RANGES.get(name) or {Path: FILE, datetime: usage.INSTANT}.get(option.kind, option.kind)
-
-
 def declared_option(name: str, option: Option, defaults: Mapping[str, Any] | None = None) -> usage.Decorator:
     """The option of a field, for a command that may have other `defaults`."""
     text = option.text + (f"  [default: {option.unset}]" if option.unset else "")
     if option.kind is bool:
         turns = (lambda _, __, value: not value) if option.default else None
         return click.option(*option.flags, name, is_flag=True, callback=turns, help=text)
+    kind: Any = _RANGES.get(name) or {Path: FILE, datetime: usage.INSTANT}.get(option.kind, option.kind)
+    if option.units:
+        kind = usage.Parsed("VALUE|FILE", partial(_quantity, option.units), f"{option.expected}, or a CSV file")
+    elif get_origin(option.kind) is Literal:
+        kind = click.Choice(get_args(option.kind))
+    elif option.least is not None:
+        kind = (click.IntRange if option.kind is int else click.FloatRange)(min=option.least)
     default = (defaults or {}).get(name, option.default)
     metavar = option.metavar or ("NAME" if option.kind is str else None)
-    return click.option(*option.flags, name, type=_type_of(name, option), default=default, metavar=metavar, help=text)
+    return click.option(*option.flags, name, type=kind, default=default, metavar=metavar, help=text)
 
 
 # What stands for others, after which of these it stands in help.
@@ -229,7 +225,13 @@ def replay(
         note(text)
     usage.refuse_unused(config.list_ineffective(tuned=inputs.make_tuner is not None, learned=bool(inputs.learned)))
     if dry_run:
-        _print_inputs(inputs, as_json)
+        log = inputs.log
+        counts: dict[str, float] = {"nodes": len(log.nodes), "rows": sum(1 for _ in log.rows())}
+        counts |= {"transitions": int(log.node.size), "window_s": log.window_s, "tasks": len(inputs.tasks)}
+        if as_json:
+            click.echo(json.dumps(counts))
+        else:
+            write_rows(None, [(key, f"{value:,}") for key, value in counts.items()], indent=13)
         return
     with interruptible() as received, result_directory(place, force=force) as directory:
         is_named = output_dir is None and ctx.get_parameter_source("name") is not ParameterSource.DEFAULT
@@ -250,21 +252,6 @@ def _named_directory(ctx: click.Context, name: str, *, force: bool) -> Path:
     if force or is_free(first) or (is_named and is_unfinished(first)):  # which is refused, as it can be resumed
         return first
     return next(filter(is_free, (Path(f"{name}-{number}-itrOut") for number in count(2))))
-
-
-def _print_inputs(inputs: Inputs, as_json: bool) -> None:
-    log = inputs.log
-    counts = {
-        "nodes": len(log.nodes),
-        "rows": sum(1 for _ in log.rows()),
-        "transitions": int(log.node.size),
-        "window_s": log.window_s,
-        "tasks": len(inputs.tasks),
-    }
-    if as_json:
-        click.echo(json.dumps(counts))
-    else:
-        write_rows(None, [(key, f"{value:,}") for key, value in counts.items()], indent=13)
 
 
 def _resume(ctx: click.Context, place: Path) -> int:
@@ -466,43 +453,10 @@ def _efficiency(summary: Summary) -> str:
     )
 
 
-def _below_large_idle(summary: Summary) -> str | None:
-    small = summary["below_large_idle"]
-    if small["occupancy"] is None:
-        return None
-    return f"{format_value(small['occupancy'], 'share')} (while fewer than {small['large_idle']:,} nodes are idle)"
-
-
-def _ledger(summary: Summary) -> str | None:
-    """Parts of the idle node-time, except those that nothing went to."""
-    from bftrainer.report.comparison import figures_of
-
-    figures = figures_of(summary)
-    losses = {key: figures[key] for key in GLOSSARY if key.startswith("ledger.") and figures.get(key)}
-    return ", ".join(f"{GLOSSARY[key].label} {format_value(share, 'share')}" for key, share in losses.items()) or None
-
-
 def _energy(summary: Summary) -> str:
     tasks, idle = (_Cell(summary[name] / 3.6e6) for name in ("energy_j", "idle_energy_j"))
     mean, peak = ((summary[f"{name}_power_w"] or 0.0) / 1e3 for name in ("average", "peak"))
     return f"{tasks:amount} kWh by tuned tasks, {idle:amount} kWh idle; {mean:,.2f} kW on average, {peak:,.2f} kW peak"
-
-
-def _tuning(summary: Summary) -> str:
-    # The three most frequent, each with how often.
-    sizes, limits = (
-        ", ".join(f"{value} ({count:,}x)" for value, count in sorted(counts.items(), key=lambda it: -it[1])[:3]) or "-"
-        for counts in (summary["batch_sizes"], summary["power_limits_w"])
-    )
-    reached, attempts, failed = (summary[name] for name in ("tasks_reached", "attempts", "tasks_failed"))
-    tries = f"{reached:,} reached their target in {attempts:,} tries, {failed:,} failed"
-    return f"{tries}; batch sizes {sizes}, power limits {limits} W"
-
-
-def _first_failure(summary: Summary) -> str:
-    """Why the first group was given up, and the number of other groups."""
-    first, *later = summary["failures"]
-    return str(first) + (f" ({len(later):,} more in summary.json)" if later else "")
 
 
 # Rows that are left out without these figures.
@@ -515,10 +469,10 @@ _ROWS: tuple[tuple[str, str, str | Callable[[Summary], str | None]], ...] = (
     ("events", "events", "{events:,} in {window_s:h}"),
     ("idle nodes", "eq_nodes", "{eq_nodes:,.1f} on average, {idle_node_s:node_s}"),
     ("occupancy", "occupancy", "{occupancy:share}"),
-    ("  below large idle", "occupancy", _below_large_idle),
+    ("  below large idle", "occupancy", glossary.few_idle_in_words),
     ("work done", "work_done", "{work_done:.6g}"),
     ("efficiency U", "efficiency", _efficiency),
-    ("ledger", "occupancy", _ledger),
+    ("ledger", "occupancy", glossary.ledger_in_words),
     ("  limited by", "limited_by", glossary.limit_in_words),
     ("  tasks at once", "", glossary.more_tasks_in_words),
     ("learned", "", glossary.learning_in_words),
@@ -529,8 +483,8 @@ _ROWS: tuple[tuple[str, str, str | Callable[[Summary], str | None]], ...] = (
     ("waiting", "wait_mean_s", "{wait_mean_s:h} mean"),
     ("preemptions, rescales", "preemptions", "{preemptions:,}, {rescales:,}"),
     ("given back", "give_backs", "{give_backs:,} times, as decisions chose"),
-    ("tuning", "tasks_reached", _tuning),
-    ("  given up", "failures", _first_failure),
+    ("tuning", "tasks_reached", glossary.tuning_in_words),
+    ("  given up", "failures", glossary.failures_in_words),
     ("energy", "energy_j", _energy),
     ("emissions", "emissions_gco2", lambda s: f"{_Cell(s['emissions_gco2'] / 1e3):amount} kg CO2 (PUE {s['pue']:g})"),
     ("optimality", "decisions_optimal", glossary.optimality_in_words),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,10 +19,7 @@ from bftrainer.report.glossary import ASSUMED, COMPARED, GLOSSARY, JUDGED, MARK,
 from bftrainer.runs.config import OPTIONS
 
 if TYPE_CHECKING:
-    from bftrainer.report.comparison import RunComparison
-    from bftrainer.report.drawing import PrintFigure, Sheet
     from bftrainer.report.finished_run import FinishedRun
-    from bftrainer.runs.audit import Findings
 
 _RUNS = click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
 
@@ -61,14 +58,12 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool) -> 
         if name not in compared.figures:
             hint = suggest_metrics(name, compared.figures)
             raise SettingsError(f"--metric: Expected a figure of these runs, got {name!r}.{hint}")
-    if not usage.print_json_if_asked(compared.to_dict):
-        usual: Sequence[str] = COMPARED
-        if show_all:
-            usual = [key for key in compared.figures if key.rpartition(".")[2] not in WORK_SHARES]
-        _print_comparison(compared, chosen or [key for key in usual if key in compared.figures])
-
-
-def _print_comparison(compared: RunComparison, keys: Sequence[str]) -> None:
+    if usage.print_json_if_asked(compared.to_dict):
+        return
+    usual: Sequence[str] = COMPARED
+    if show_all:
+        usual = [key for key in compared.figures if key.rpartition(".")[2] not in WORK_SHARES]
+    keys = chosen or [key for key in usual if key in compared.figures]
     names = [
         f"{name} (partial)" if summary["partial"] else name
         for name, summary in zip(compared.names, compared.summaries, strict=True)
@@ -104,14 +99,15 @@ def _print_across(heading: str, names: Sequence[str], rows: Sequence[Sequence[st
         print_table([heading, *(names[at] for at in shown)], [[row[0], *(row[1 + at] for at in shown)] for row in rows])
 
 
-def _width_mm(text: str) -> float:
+@usage.value_type("column|page|MM", "column, page, or 50 to 500 millimetres")
+def width_mm(text: str) -> float:
     """A width in millimetres, named or as a number."""
     from bftrainer.report.drawing import COLUMN_MM, PAGE_MM, WIDTHS_MM
 
-    width_mm = {"column": COLUMN_MM, "page": PAGE_MM}.get(text) or float(text)
-    if not WIDTHS_MM[0] <= width_mm <= WIDTHS_MM[1]:
+    width = {"column": COLUMN_MM, "page": PAGE_MM}.get(text) or float(text)
+    if not WIDTHS_MM[0] <= width <= WIDTHS_MM[1]:
         raise ValueError
-    return width_mm
+    return width
 
 
 KINDS = {
@@ -129,7 +125,6 @@ _PLOT = f"""Draw a figure of finished runs for print, with its data (.csv) and a
 
 In settings and losses, runs that differ in their seeds alone are one, with the mean's 95 % confidence interval.
 """
-_WIDTH = usage.Parsed("column|page|MM", _width_mm, "column, page, or 50 to 500 millimetres")
 
 
 def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -153,7 +148,7 @@ def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     help="Of kinds setting and paired.  [default: efficiency; of paired work_done]",
 )
 @click.option("--style", metavar="NAME", default="", help="A style of matplotlib, over ours.")
-@click.option("--width", type=_WIDTH, default="page", help="90, 180 or so many millimetres.")
+@click.option("--width", type=width_mm, default="page", help="90, 180 or so many millimetres.")
 @usage.force_option
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list_kinds, help="Name kinds and metrics."
@@ -163,8 +158,10 @@ def plot(
     force: bool,
 ) -> None:  # fmt: skip
     """Draw a figure of finished runs for print; its help is `_PLOT`."""
+    from bftrainer.campaigns.sweep import plot_changes, read_sweep_table
+    from bftrainer.report import run_figures as figures
     from bftrainer.report.drawing import Sheet, check_drawable, print_figure
-    from bftrainer.runs.run_files import read_summary
+    from bftrainer.runs.run_files import read_runs, read_summary
 
     if kind in ("gantt", "paired") and len(runs) > 1:
         what = {"gantt": "run for a Gantt chart", "paired": "sweep for gains over pairs"}[kind]
@@ -174,7 +171,19 @@ def plot(
     form, sheet = check_drawable(output.name), Sheet(width, style)
     written = (output.with_suffix(".csv"), output.with_suffix(".txt"), output)
     usage.refuse_files(*written, force=force)
-    contents = print_figure(_drawing(kind, runs, against, figure), sheet, form)
+    results = read_runs(runs) if kind != "paired" else []
+    match kind:
+        case "paired":
+            draw = partial(plot_changes, read_sweep_table(runs[0]), against, figure or "work_done")
+        case "pool":
+            draw = partial(figures.plot_pool, results)
+        case "losses":
+            draw = partial(figures.plot_losses, results)
+        case "gantt":
+            draw = partial(figures.plot_allocation, results[0])
+        case _:
+            draw = partial(figures.plot_setting, fill_settings(results), against, figure or "efficiency")
+    contents = print_figure(draw, sheet, form)
     with replacing_together(*written) as streams:
         for stream, content in zip(streams, contents, strict=True):
             stream.write(content)
@@ -185,25 +194,6 @@ def fill_settings(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
     """Runs whose summaries have the settings that they left out, as these are the defaults."""
     defaults = {name: option.default for name, option in OPTIONS.items() if option.is_setting}
     return [replace(run, summary={**run.summary, "settings": {**defaults, **run.summary["settings"]}}) for run in runs]
-
-
-def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | None) -> Callable[[Sheet], PrintFigure]:
-    from bftrainer.campaigns.sweep import plot_changes, read_sweep_table
-    from bftrainer.report import run_figures as figures
-    from bftrainer.runs.run_files import read_runs
-
-    if kind == "paired":
-        return partial(plot_changes, read_sweep_table(paths[0]), against, metric or "work_done")
-    runs = read_runs(paths)
-    match kind:
-        case "pool":
-            return partial(figures.plot_pool, runs)
-        case "losses":
-            return partial(figures.plot_losses, runs)
-        case "gantt":
-            return partial(figures.plot_allocation, runs[0])
-        case _:
-            return partial(figures.plot_setting, fill_settings(runs), against, metric or "efficiency")
 
 
 @usage.command(epilog="Example: bftrainer report a-itrOut b-itrOut -o page.html")
@@ -265,17 +255,14 @@ def audit(ctx: click.Context, runs: tuple[Path, ...], objective: str | None) -> 
             continue
         status = max(status, WRONG if findings.wrong else 0)
         results.append({"run": str(run), **vars(findings)})
-        if not usage.is_json_asked():
-            _print_findings(run, findings)
+        if usage.is_json_asked():
+            continue
+        lines = [f"wrong: {line}" for line in findings.wrong[:SHOWN]]
+        if len(findings.wrong) > SHOWN:
+            lines.append(f"and {len(findings.wrong) - SHOWN:,} more")
+        for what, times in findings.unchecked.items():
+            lines.append(f"not checked: {what}" + (f" ({times:,} times)" if times > 1 else ""))
+        lines.append(f"{findings.checked:,} checks, {len(findings.wrong):,} wrong")
+        click.echo("\n".join(f"{run}: {line}" for line in lines))
     usage.print_json_if_asked(lambda: {"runs": results})
     ctx.exit(status)
-
-
-def _print_findings(run: Path, findings: Findings) -> None:
-    lines = [f"wrong: {line}" for line in findings.wrong[:SHOWN]]
-    if len(findings.wrong) > SHOWN:
-        lines.append(f"and {len(findings.wrong) - SHOWN:,} more")
-    for what, times in findings.unchecked.items():
-        lines.append(f"not checked: {what}" + (f" ({times:,} times)" if times > 1 else ""))
-    lines.append(f"{findings.checked:,} checks, {len(findings.wrong):,} wrong")
-    click.echo("\n".join(f"{run}: {line}" for line in lines))

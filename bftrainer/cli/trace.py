@@ -51,7 +51,7 @@ def edit(
 
     What was idle when the window begins opens it. An anonymous log has no metadata about the site.
     """
-    from bftrainer.nodelogs.edit import filter_log, record_command, select_window
+    from bftrainer.nodelogs.edit import KEY_BYTES, anonymous_log, filter_log, read_key, record_command, select_window
     from bftrainer.nodelogs.inventory import read_inventory
     from bftrainer.nodelogs.node_log_files import node_log_files, write_node_log
     from bftrainer.nodelogs.node_spans import nanoseconds
@@ -77,7 +77,15 @@ def edit(
     if key_file is None:
         write_node_log(output, record_command(log, usage.command_line()))
     else:
-        _write_anonymous(output, log, key_file)
+        is_new = not (key_file.exists() or key_file.is_symlink())
+        key = secrets.token_bytes(KEY_BYTES) if is_new else read_key(key_file)
+        log = anonymous_log(log, key)
+        with ExitStack() as stack:
+            if is_new:  # kept if the log is written
+                stack.enter_context(replacing(key_file, private=True)).write(f"{key.hex()}\n".encode())
+            write_node_log(output, log)
+        if is_new:
+            note(f"{key_file}: a new key; keep it to yourself, and for the next log.")
     click.echo(f"{output}: node log of {len(log.nodes):,} nodes, {log.window_s / 3600:,.2f} h")
 
 
@@ -98,22 +106,6 @@ def _read(paths: tuple[Path, ...]) -> NodeLog:
         if node_s:
             note(f"{node_s / 3600:,.2f} node-hours are {reason}, and count as busy.")
     return merged.log
-
-
-def _write_anonymous(output: Path, log: NodeLog, key_file: Path) -> None:
-    """Write the log under pseudonyms, and the key if it is new."""
-    from bftrainer.nodelogs.edit import KEY_BYTES, anonymous_log, read_key
-    from bftrainer.nodelogs.node_log_files import write_node_log
-
-    is_new = not (key_file.exists() or key_file.is_symlink())
-    key = secrets.token_bytes(KEY_BYTES) if is_new else read_key(key_file)
-    hidden = anonymous_log(log, key)
-    with ExitStack() as stack:
-        if is_new:  # kept if the log is written
-            stack.enter_context(replacing(key_file, private=True)).write(f"{key.hex()}\n".encode())
-        write_node_log(output, hidden)
-    if is_new:
-        note(f"{key_file}: a new key; keep it to yourself, and for the next log.")
 
 
 @usage.command(epilog="Example: bftrainer convert idle.csv converted.parquet")
@@ -212,7 +204,7 @@ def generate(
 
     usage.refuse_files(*node_log_files(output), force=force)
     chosen = {name: value for name, value in options.items() if value is not None} | dict(model_figures)
-    generated = generate_trace(start_ns=checked_instant(start), warn=note, **chosen)
+    generated = generate_trace(start_ns=usage.require_instant(start), warn=note, **chosen)
     write_node_log(output, generated.log)
     document = {"files": [str(output)], "figures": [asdict(figure) for figure in generated.figures]}
     if usage.print_json_if_asked(lambda: document):
@@ -221,15 +213,6 @@ def generate(
     figures = map(astuple, generated.figures)
     rows = [[name, *("" if value is None else f"{value:.5g}" for value in values)] for name, *values in figures]
     print_table(["", "asked", "realised"], rows)
-
-
-def checked_instant(date: datetime) -> int:
-    """Nanoseconds since the epoch of a date of the command line, if it can be told in these."""
-    from bftrainer.model import instant_ns
-
-    if not 1678 <= date.year < 2262:
-        raise click.BadParameter(f"Expected a date between the years 1678 and 2262, got {date:%Y-%m-%d}.")
-    return instant_ns(date)
 
 
 # --- Task sets
@@ -270,7 +253,7 @@ def generate_tasks(
     from bftrainer.tasksets.task_generator import DEFAULT_WORK
     from bftrainer.tasksets.task_generator import generate_tasks as make_tasks
 
-    options["start_ns"] = None if start is None else checked_instant(start)
+    options["start_ns"] = None if start is None else usage.require_instant(start)
     options["work"] = DEFAULT_WORK if work is None else work
     usage.refuse_unused({"model": scenario == "nas" and "nas is a mix of all models"})
     usage.refuse_files(output, force=force)

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 
 from bftrainer.cli.group import Command
 from bftrainer.cli.terminal import note, print_json
-from bftrainer.errors import unused_options
+from bftrainer.errors import SettingsError, unused_options
 from bftrainer.files.writing import refuse_clash, refuse_existing, replacing
 from bftrainer.plugins import require_extra
 from bftrainer.report.glossary import key_of
@@ -71,6 +71,11 @@ class Parsed(_ParamType):
             return self._parse(value) if isinstance(value, str) else value
         except (ValueError, LookupError):
             self.fail(f"Expected {self._expected}, got {value!r}.", param, ctx)
+
+
+def value_type(name: str, expected: str) -> Callable[[Callable[[str], Any]], Parsed]:
+    """Make a function that parses the values of a type that type."""
+    return lambda parse: Parsed(name, parse, expected)
 
 
 FIGURE = Parsed("NAME", key_of, "a figure")
@@ -229,6 +234,16 @@ def write_figure(path: Path, figure: Axes | Figure) -> None:
 
     with replacing(path) as stream:
         stream.write(render_figure(figure, check_drawable(path.name)))
+
+
+def require_instant(date: datetime) -> int:
+    """Nanoseconds since the epoch of a date of the command line, if it can be told in these."""
+    from bftrainer.model import instant_ns
+
+    try:
+        return instant_ns(date)
+    except OverflowError as error:
+        raise SettingsError(str(error)) from None
 
 
 def refuse_unused(reasons: Mapping[str, str | bool | None]) -> None:

@@ -137,24 +137,21 @@ class Agent:
         while self._ranks or not self._is_leaving:
             for key, _ in self._selector.select(_TICK_S):
                 key.data()
-            self._tick()
-
-    def _tick(self) -> None:
-        for rank in self._ranks:
-            self._report(rank)
-        if time.monotonic() > self._until_s:
-            self.leave(is_over=True)
-        with suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        if self._sweep:  # what a killed supervisor has left is the agent's now
-            supervisors = {rank.process.supervisor.pid for rank in self._ranks}
-            for process in supervisor.descendants(os.getpid(), supervisors):
-                if process not in supervisors:
-                    with suppress(ProcessLookupError, PermissionError):
-                        os.kill(process, signal.SIGKILL)
-                        self._sweep = 2
-            self._sweep -= 1
+            for rank in self._ranks:
+                self._report(rank)
+            if time.monotonic() > self._until_s:
+                self.leave(is_over=True)
+            with suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            if self._sweep:  # what a killed supervisor has left is the agent's now
+                supervisors = {rank.process.supervisor.pid for rank in self._ranks}
+                for process in supervisor.descendants(os.getpid(), supervisors):
+                    if process not in supervisors:
+                        with suppress(ProcessLookupError, PermissionError):
+                            os.kill(process, signal.SIGKILL)
+                            self._sweep = 2
+                self._sweep -= 1
 
     def _on_order(self) -> None:
         """Do what the controller says; leave if it is gone."""

@@ -77,7 +77,15 @@ class CarrierHub:
             self._carriers[carrier] = writer
             self._tell(ev.CarrierUp(node, carrier, writer.get_extra_info("peername")[0]))
             while line := await reader.readline():
-                self._on_message(node, carrier, json.loads(line))
+                match json.loads(line):
+                    case ["leaving", *details]:
+                        self._tell(ev.CarrierLeaving(node, carrier, *details))
+                    case ["progress", *details]:
+                        self._tell(ev.Progressed(*details))
+                    case ["exited", task, generation, status, tail]:
+                        self._tell(ev.RankExited(task, generation, node, status, tail))
+                    case _:
+                        raise ValueError("No carrier of ours says this.")
         except (*_NO_CARRIER, asyncio.CancelledError):  # asyncio logs a connection that is cancelled, with a traceback
             pass
         finally:
@@ -95,16 +103,6 @@ class CarrierHub:
             raise ValueError("It does not know the key.")
         writer.write(proof(self.key, "hub", challenge, carrier).encode() + b"\n")
         return node, carrier
-
-    def _on_message(self, node: str, carrier: str, message: list[Any]) -> None:
-        word, *rest = message
-        if word == "leaving":
-            self._tell(ev.CarrierLeaving(node, carrier, *rest))
-        elif word == "progress":
-            self._tell(ev.Progressed(*rest))
-        elif word == "exited":
-            task, generation, status, tail = rest
-            self._tell(ev.RankExited(task, generation, node, status, tail))
 
     def release(self, carrier: str) -> None:
         """Have a carrier end its ranks, and itself."""

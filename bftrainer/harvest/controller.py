@@ -185,15 +185,22 @@ class Controller:
         events, pool.later, pool.left, self._wanted = [*pool.later, *events], [], [], 0
         for event in events:
             self._apply_event(event)
-        self._admit_due()
+        for life in self.tasks.values():  # submit the tasks whose time has come
+            if life.status is TaskStatus.WAITING and life.task.spec.submit_s <= self.time_s and self.ending is None:
+                life.task = replace(life.task, spec=replace(life.task.spec, submit_s=self.time_s))
+                self._submitted.append(life)
+                if life.task.learned:
+                    self.allocator.curves.learn(life.name)
         lives, is_begun = self.tasks.values(), not any(isinstance(event, ev.Restarted) for event in events)
         if is_begun and self.ending is None and lives and not self.stays and all(life.is_over for life in lives):
             self._stop("finished")
         news = self._decide()
         for life in self.tasks.values():
             self._reconcile(life)
-        self._give_way()
-        self._balance()
+        if not self.replaying and self.ending is None:  # ask for carriers, or give some back
+            self._give_way()
+            used = self._busy.keys() | {node for life in self.tasks.values() for node in life.nodes}
+            self._effects += self.pool.balance(self.time_s, used, self.allocator.count_wanted)
         drained = self.pool.closed and not self.pool.requested
         if not self.pool.carriers and (self.ending is not None or drained):
             self._effects.append(ev.HarvestEnded(self.ending or "drained"))
@@ -203,7 +210,8 @@ class Controller:
     def finish(self, reason: str) -> None:
         """Close the books, after the last step; tasks whose curves were learnt have them from now on."""
         self.time_s += _STEP_S
-        self._measure()
+        for life in self.tasks.values():
+            self._measure_task(life)
         for life in self.tasks.values():
             if life.task.learned and life.is_measured:
                 self.allocator.respecify(life.name, scaling=life.measured_spec(self._noise).scaling)
@@ -228,7 +236,11 @@ class Controller:
             case ev.NodesWanted():
                 self._wanted += event.count
             case ev.RankExited():
-                self._rank_exited(event)
+                generation = self.tasks[event.task].current
+                if generation is not None and generation.number == event.generation and event.node in generation.live:
+                    if event.status and event.node not in generation.asked and generation.failed is None:
+                        generation.failed = f"status {event.status}" + (f": {event.tail}" if event.tail else "")
+                    self._rank_gone(event.task, event.generation, event.node)
             case ev.Progressed():
                 for note in self.tasks[event.task].report(event, self.epoch_s):
                     self._say(note)
@@ -259,31 +271,23 @@ class Controller:
         if isinstance(event, ev.CarrierLost) and event.node in self._busy and event.node not in self.pool.carriers:
             self._rank_gone(*self._busy[event.node], event.node)
 
-    def _rank_exited(self, event: ev.RankExited) -> None:
-        generation = self.tasks[event.task].current
-        if generation is None or generation.number != event.generation or event.node not in generation.live:
-            return
-        if event.status and event.node not in generation.asked and generation.failed is None:
-            generation.failed = f"status {event.status}" + (f": {event.tail}" if event.tail else "")
-        self._rank_gone(event.task, event.generation, event.node)
-
     def _rank_gone(self, task: str, number: int, node: str) -> None:
         """A node has no rank any more; the last one ends its generation."""
         del self._busy[node]
         life = self.tasks[task]
-        if life.current is not None and life.current.number == number:
-            life.current.live.discard(node)
-            if not life.current.live:
-                self._generation_ended(life, life.current, asked=node in life.current.asked)
-
-    def _generation_ended(self, life: TaskLife, generation: Generation, *, asked: bool) -> None:
+        generation = life.current
+        if generation is None or generation.number != number:
+            return
+        generation.live.discard(node)
+        if generation.live:
+            return
         self._measure_task(life)
         life.current = None
         if life.is_over:
             return
         if generation.failed is not None and not generation.lost:
             self._retry_or_park(life, generation.failed)
-        elif life.saved >= life.task.spec.work or not (asked or generation.lost):
+        elif life.saved >= life.task.spec.work or not (node in generation.asked or generation.lost):
             total = life.task.spec.work
             life.work = total if life.work > total * (1.0 - 1e-9) else life.work
             self._end_task(life, TaskStatus.DONE)
@@ -333,21 +337,8 @@ class Controller:
 
     # --- what is done about it ---------------------------------------------------------------------------------------
 
-    def _admit_due(self) -> None:
-        """Submit the tasks whose time has come."""
-        for life in self.tasks.values():
-            if life.status is TaskStatus.WAITING and life.task.spec.submit_s <= self.time_s and self.ending is None:
-                life.task = replace(life.task, spec=replace(life.task.spec, submit_s=self.time_s))
-                self._submitted.append(life)
-                if life.task.learned:
-                    self.allocator.curves.learn(life.name)
-
-    def _measure(self) -> None:
-        """Let the books have what tasks have done, and those whose curves are learnt what they have shown."""
-        for life in self.tasks.values():
-            self._measure_task(life)
-
     def _measure_task(self, life: TaskLife) -> None:
+        """Let the books have what a task has done, and if its curve is learnt what it has shown."""
         if life.status is TaskStatus.WAITING:
             return
         stretch = life.measure()
@@ -366,7 +357,8 @@ class Controller:
         events += [make(self.time_s, *names) for make, names in news if names]
         if not events:
             return False
-        self._measure()
+        for life in self.tasks.values():
+            self._measure_task(life)
         decision = self.allocator.on_event(*events)
         for life in self._submitted:
             life.status = TaskStatus.ACTIVE
@@ -384,7 +376,15 @@ class Controller:
         generation = life.current
         if generation is None:
             if life.nodes and self.time_s >= life.retry_s and not life.nodes & self._busy.keys():
-                self._start_ranks(life)
+                self._serial += 1
+                life.generations += 1
+                carriers, nodes, port = self.pool.carriers, tuple(sorted(life.nodes)), FIRST_PORT + self._serial % PORTS
+                number = life.generations
+                life.current = Generation(number, nodes, set(nodes), rate_before=life.rate)
+                meeting = len(nodes), carriers[nodes[0]].address, port
+                for rank, node in enumerate(nodes):
+                    self._busy[node] = life.name, number
+                    self._effects.append(ev.StartRank(node, carriers[node].name, life.task, number, rank, *meeting))
         elif generation.failed is not None or generation.lost or set(generation.nodes) != life.nodes:
             # Ask each rank once; those on a carrier that leaves were asked by it.
             for node in sorted(generation.live - generation.asked):
@@ -392,32 +392,14 @@ class Controller:
                 if not self.pool.carriers[node].leaving:
                     self._effects.append(ev.StopRank(node, self.pool.carriers[node].name, life.name, generation.number))
 
-    def _start_ranks(self, life: TaskLife) -> None:
-        """Start a generation on the nodes that a task is to have."""
-        self._serial += 1
-        life.generations += 1
-        carriers, nodes, port = self.pool.carriers, tuple(sorted(life.nodes)), FIRST_PORT + self._serial % PORTS
-        generation = life.current = Generation(life.generations, nodes, set(nodes), rate_before=life.rate)
-        meeting = len(nodes), carriers[nodes[0]].address, port
-        for rank, node in enumerate(nodes):
-            self._busy[node] = life.name, generation.number
-            self._effects.append(ev.StartRank(node, carriers[node].name, life.task, generation.number, rank, *meeting))
-
     def _give_way(self) -> None:
         """Have carriers leave for jobs that wait: those of which tasks have nothing yet, then as is decided."""
-        if not self._wanted or self.replaying or self.ending is not None:
+        if not self._wanted:
             return
         active = {node: carrier for node, carrier in self.pool.carriers.items() if not carrier.leaving}
         nodes = [node for node, carrier in active.items() if not carrier.offered][: self._wanted]
         nodes += self.allocator.choose_leaving(self._wanted - len(nodes))
         self._effects += [ev.Release(node, active[node].name, for_others=True) for node in nodes]
-
-    def _balance(self) -> None:
-        """Ask for carriers, or give some back."""
-        if self.replaying or self.ending is not None:
-            return
-        used = self._busy.keys() | {node for life in self.tasks.values() for node in life.nodes}
-        self._effects += self.pool.balance(self.time_s, used, self.allocator.count_wanted)
 
     def _stop(self, reason: str) -> None:
         """Give all nodes back, and take no more."""

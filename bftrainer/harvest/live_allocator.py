@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -62,20 +62,7 @@ class LiveAllocator(Allocator):
         self._adopted = self.result = None
         decision = super().on_event(*events)
         change = self.cluster.change
-        self.charges = dict(self._find_charges(decision, change))
-        for event in sorted(events):
-            is_idle = event.kind is EventKind.JOIN
-            self.transitions += [(event.time_s, self._node_number[node], is_idle) for node in event.nodes]
-        self.recorder.on_event(self.cluster, change)
-        if self._adopted is not None:
-            self.recorder.on_decision(self.cluster, self._adopted)
-            self.result = decision.result
-        return decision
-
-    def _find_charges(
-        self, decision: Decision[str, str], change: ClusterChange
-    ) -> Iterator[tuple[str, tuple[int, tuple[int, ...]]]]:
-        """Of tasks whose nodes change, the count from now on, and counts on which a replay deducts, see `Cluster`."""
+        self.charges = {}
         for name, before, after in zip(decision.tasks, decision.before, decision.after, strict=True):
             number = self._task_number[name]
             least, counts = self.cluster.tasks[number].spec.min_nodes, list[int]()
@@ -87,7 +74,15 @@ class LiveAllocator(Allocator):
             elif after > before and self.settings.startup_cost == "full":
                 counts.append(after)
             if gone or after != before:
-                yield name, (after, tuple(counts))
+                self.charges[name] = after, tuple(counts)
+        for event in sorted(events):
+            is_idle = event.kind is EventKind.JOIN
+            self.transitions += [(event.time_s, self._node_number[node], is_idle) for node in event.nodes]
+        self.recorder.on_event(self.cluster, change)
+        if self._adopted is not None:
+            self.recorder.on_decision(self.cluster, self._adopted)
+            self.result = decision.result
+        return decision
 
     def end(self, time_s: float, reason: str) -> None:
         """Book the time until the end, and close the record."""
@@ -104,8 +99,18 @@ class LiveAllocator(Allocator):
         completed: Collection[ClusterTask] = (),
     ) -> ClusterChange:
         """Book what was measured; a node that leaves costs what the task is seen to lose, and nothing at once."""
-        for task in self.cluster.active:
-            self._set_measured_rate(task, time_s - self.cluster.time_s)
+        elapsed_s = time_s - self.cluster.time_s
+        for task in self.cluster.active:  # set rates and costs by which it will have done what was measured
+            done, speed = self.measured.get(task.spec.name, (0.0, 0.0))
+            gained = done - task.progress
+            speed = speed if speed > 0 and task.nodes else task.rate
+            learner = self.curves.learners.get(task.number)
+            if learner is not None and not learner.measured:
+                speed = 0.0  # what it could have done instead is not known
+            task.pending, task.is_steady = 0.0, False
+            if elapsed_s > 0:
+                task.rate = max(speed, gained / elapsed_s)
+                task.pending = max(0.0, task.rate * elapsed_s - gained)  # rounding aside it is
         change = super().apply(time_s, joined, left, completed)
         for task in change.tasks:
             if task in self.cluster.active:
@@ -122,19 +127,6 @@ class LiveAllocator(Allocator):
                 count = len(task.nodes)
                 task.rate = task.believed.rates.item(count) if count >= task.believed.min_nodes else 0.0
         return self._adopted
-
-    def _set_measured_rate(self, task: ClusterTask, elapsed_s: float) -> None:
-        """Set rate and cost by which a task will have done after a time what was measured."""
-        done, speed = self.measured.get(task.spec.name, (0.0, 0.0))
-        gained = done - task.progress
-        speed = speed if speed > 0 and task.nodes else task.rate
-        learner = self.curves.learners.get(task.number)
-        if learner is not None and not learner.measured:
-            speed = 0.0  # what it could have done instead is not known
-        task.pending, task.is_steady = 0.0, False
-        if elapsed_s > 0:
-            task.rate = max(speed, gained / elapsed_s)
-            task.pending = max(0.0, task.rate * elapsed_s - gained)  # rounding aside it is
 
     def task(self, name: str) -> ClusterTask:
         """A task by its name."""

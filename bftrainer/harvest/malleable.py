@@ -81,7 +81,7 @@ class MalleableTraining:
         """Go on from the last checkpoint, if there is one."""
         signal.signal(signal.SIGTERM, self._ask)
         self._place.mkdir(parents=True, exist_ok=True)
-        if checkpoints := self._checkpoints():
+        if checkpoints := sorted(self._place.glob("save-*")):
             steps, work = (checkpoints[-1] / "done").read_text().split()
             self.steps, self.work = int(steps), float(work)
             self._load(checkpoints[-1] / "state")
@@ -137,13 +137,10 @@ class MalleableTraining:
                 os.fsync(handle)
                 os.close(handle)
         new.rename(place)
-        for old in self._checkpoints()[:-1]:
+        for old in sorted(self._place.glob("save-*"))[:-1]:
             shutil.rmtree(old)
         self._saved = self.work
         self._tell(now=True)
-
-    def _checkpoints(self) -> list[Path]:
-        return sorted(self._place.glob("save-*"))
 
     def _tell(self, *, now: bool = False) -> None:
         """Tell the harvest what is done, and saved."""

@@ -66,39 +66,34 @@ class HarvestSession:
     _due_s: dict[str, float] = field(default_factory=dict)
 
     def run(self, engine: CarrierEngine) -> RunResult:
-        """Harvest until all tasks are over, or it is to stop."""
-        with closing(engine):  # whatever happens, carriers end, after their ranks have saved
-            reason = self._harvest(engine)
-        self.journal.append({"end": reason})
-        return self.finish(reason)
-
-    def _harvest(self, engine: CarrierEngine) -> str:
-        """Wait, decide and act until it is over; why it is."""
+        """Wait, decide and act until all tasks are over, or the harvest is to stop."""
         events: list[ev.HarvestEvent] = [*self.first]
         reason, stopping, refused = None, False, set[Path]()
-        while reason is None:
-            handled = []
-            for path, request in requests(self.directory):
-                if not isinstance(request, str):
-                    handled.append(path)
-                    events += [request] if self._may_add(request) else []
-                elif path not in refused:
-                    refused.add(path)
-                    self.tell(request)
-            causes = {"stop": self.interrupted(), "log": engine.is_over, "time": self.now_s >= self.until_s}
-            if not stopping and any(causes.values()):
-                stopping = True
-                if causes["log"]:
-                    self.tell(_LOG_IS_OVER)
-                events.append(ev.Asked(next(name for name, is_so in causes.items() if is_so)))
-            if events or self._is_due("tick", _TICK_S):
-                reason = self.take_in(engine, self.now_s, events)
-            if handled or self._is_due("status", _STATUS_S):
-                self._write_status(None)
-            for path in handled:  # once the status, by which a later one is checked, knows of it
-                path.unlink(missing_ok=True)
-            events = [] if reason else engine.poll(0.0 if self.controller.pool.later else _TICK_S)
-        return reason
+        with closing(engine):  # whatever happens, carriers end, after their ranks have saved
+            while reason is None:
+                handled = []
+                for path, request in requests(self.directory):
+                    if not isinstance(request, str):
+                        handled.append(path)
+                        events += [request] if self._may_add(request) else []
+                    elif path not in refused:
+                        refused.add(path)
+                        self.tell(request)
+                causes = {"stop": self.interrupted(), "log": engine.is_over, "time": self.now_s >= self.until_s}
+                if not stopping and any(causes.values()):
+                    stopping = True
+                    if causes["log"]:
+                        self.tell(_LOG_IS_OVER)
+                    events.append(ev.Asked(next(name for name, is_so in causes.items() if is_so)))
+                if events or self._is_due("tick", _TICK_S):
+                    reason = self.take_in(engine, self.now_s, events)
+                if handled or self._is_due("status", _STATUS_S):
+                    self._write_status(None)
+                for path in handled:  # once the status, by which a later one is checked, knows of it
+                    path.unlink(missing_ok=True)
+                events = [] if reason else engine.poll(0.0 if self.controller.pool.later else _TICK_S)
+        self.journal.append({"end": reason})
+        return self.finish(reason)
 
     def rehearse(self, idle: Sequence[str]) -> list[str]:
         """What would be done with nodes that have been idle for long enough, in words; nothing is started."""

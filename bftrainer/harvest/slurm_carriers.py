@@ -424,7 +424,10 @@ class SlurmCarriers:
         now_s = time.monotonic()
         if now_s >= self._due_s:
             self._due_s = math.inf
-            self._ask(self._on_poll, self._poll_slurm)
+            self._ask(
+                self._on_poll,
+                lambda: _Answer(self._poll_nodes(), self._jobs.list_states(), self._waiting_jobs.list_waiting()),
+            )
         messages = self._hub.poll(min(timeout_s, self._due_s - now_s))
         events, self._turned_away = self._turned_away, []
         while self._answers:
@@ -496,9 +499,6 @@ class SlurmCarriers:
         return [ev.CarrierLost(carrier.node, number)]
 
     # --- what Slurm says ---------------------------------------------------------------------------------------------
-
-    def _poll_slurm(self) -> _Answer:
-        return _Answer(self._poll_nodes(), self._jobs.list_states(), self._waiting_jobs.list_waiting())
 
     def _on_poll(self, future: Future[_Answer]) -> list[ev.HarvestEvent]:
         """Compare with what is known what Slurm says of nodes and of carriers."""
@@ -614,7 +614,15 @@ class SlurmCarriers:
                             is_told = True
                         case ev.CarrierLost(carrier=carrier) if carrier == number:
                             return is_told
-                if signalled_s == math.inf and not self._may_come(number, node, begun_s):
+                if signalled_s < math.inf:
+                    continue
+                cause, state = self._poll_nodes().get(node, BusyKind.AWAY), self._jobs.list_states().get(number)
+                self._failures += state is None
+                if self._failures >= _ATTEMPTS:
+                    expected = "has ended before its carrier could come up"
+                    raise RunFailedError(f"Job {number} {expected}; see {self._jobs.log}.")
+                is_patient = cause in _MAY_START and time.monotonic() <= begun_s + _TEST_WAIT_S
+                if state is None or (state == "PENDING" and not is_patient):
                     return False
         finally:
             if not is_told:
@@ -625,15 +633,6 @@ class SlurmCarriers:
             f"Job {number} was sent SIGTERM, and its step heard nothing of it within {_SIGNAL_S:g} s: "
             f"carriers here would be killed without a warning."
         )
-
-    def _may_come(self, number: str, node: str, begun_s: float) -> bool:
-        """Whether the carrier of the test can still come; too many that have ended before it are a `RunFailedError`."""
-        cause, state = self._poll_nodes().get(node, BusyKind.AWAY), self._jobs.list_states().get(number)
-        self._failures += state is None
-        if self._failures >= _ATTEMPTS:
-            raise RunFailedError(f"Job {number} has ended before its carrier could come up; see {self._jobs.log}.")
-        is_patient = cause in _MAY_START and time.monotonic() <= begun_s + _TEST_WAIT_S
-        return state is not None and (state != "PENDING" or is_patient)
 
     def release(self, carrier: str, *, for_others: bool = False) -> None:
         """Have a carrier end its ranks, and itself, perhaps for a job that waits."""

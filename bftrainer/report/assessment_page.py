@@ -59,27 +59,47 @@ def assessment_page(result: Assessment) -> Page:
     """Make the page of an assessment, from the JSON of `bftrainer.campaigns.assess.assess`."""
     log, kind = result["log"], _best_kind(result)
     limit, name = limit_in_words(kind), name_tasks(kind["name"])
+    has_empty = bool(result["idle"]["mostly_empty"]["node_hours"])
     is_new = limit is not None and limit not in result["sentence"]
     texts = [result["sentence"], result["mostly_empty"], is_new and f"What limits {name}: {limit}."]
     partitions = [
         [partition, f"{row['nodes']:,}", format_value(row["share"], "share")]
         for partition, row in result["idle"]["by_partition"].items()
     ]
+    reading = "The light area is what the machine left idle, the dark line how many of those nodes did lasting work."
+    reading += _NOT_COUNTED * has_empty
+    window = Picture("window", f"Idle nodes, and what {name} made of them", reading, partial(_draw_window, result), 2.3)
+    causes = []  # which may overlap
+    if (quality := log["quality"]) is not None:
+        for cause, node_s in (quality["busy_node_s"] | {"idle": quality["idle_node_s"]}).items():
+            if node_s:
+                text = "busy with jobs" if cause == "job" else cause.replace("_", " ")
+                share = format_value(node_s / (log["nodes"] * log["window_s"]), "share")
+                causes.append([text, f"{node_s / 3600:,.0f}", share])
+    advice = []
+    if (best := result["recommended"]) is not None:
+        advice.append(
+            f"Begin with -Tfwd {best['forward_time_s']:g} -maxJ {best['max_tasks']} for {name_tasks(best['kind'])}: "
+            f"each decision plans {best['forward_time_s'] / 60:g} min ahead, and at most {best['max_tasks']} tasks run "
+            "at once."
+        )
+        if len(result["worth_for"]) > 1:
+            advice.append(f"Worth it for: {', '.join(result['worth_for'])}.")
     return Page(
         title="Is harvesting worth it here?",
         subtitle=f"{log['nodes']:,} nodes, {log['window'][0][:16]} to {log['window'][1][:16]} UTC",
         verdict=" ".join(filter(None, texts)),
         tone=_TONES[result["colour"]],
         cards=tuple(_cards(result, kind))[:MOST_CARDS],
-        figures=tuple(_pictures(result, kind)),
+        figures=(window, ledger_picture(kind["ledger"], f", for {name}", _OF_ALL * has_empty)),
         notes=tuple(result["caveats"]),
         tables=(
-            PageTable("What to begin with", texts=list(_advice(result))),
+            PageTable("What to begin with", texts=advice),
             _grants(result["grants"], kind),
             PageTable("What to measure next", texts=result["next"]),
             _kind_table(result),
             _week_table(result["idle"]["nodes_by_hour_of_week"]),
-            PageTable("What nodes did", ("nodes were", "node-hours", "of the machine"), list(_causes(log))),
+            PageTable("What nodes did", ("nodes were", "node-hours", "of the machine"), causes),
             PageTable("By partition", ("partition", "nodes", "idle"), partitions),
             PageTable("What was assumed", ("what", "value"), list(_assumptions(result))),
         ),
@@ -118,15 +138,6 @@ def _describe_amount(kind: Kind, key: str) -> str:
     return "-" if kind[key] is None else f"{kind[key]:,.0f}{_CARDS[key][1]}"
 
 
-def _pictures(result: Assessment, kind: Kind) -> Iterator[Picture]:
-    """Pictures of the first side: idle nodes and their use by week or day, and the ledger."""
-    name, has_empty = name_tasks(kind["name"]), bool(result["idle"]["mostly_empty"]["node_hours"])
-    reading = "The light area is what the machine left idle, the dark line how many of those nodes did lasting work."
-    reading += _NOT_COUNTED * has_empty
-    yield Picture("window", f"Idle nodes, and what {name} made of them", reading, partial(_draw_window, result), 2.3)
-    yield ledger_picture(kind["ledger"], f", for {name}", _OF_ALL * has_empty)
-
-
 def _draw_window(result: Assessment, ax: Axes) -> None:
     """Idle nodes over the window, and those that did lasting work in each week or day, or on average."""
     log, kind = result["log"], _best_kind(result)
@@ -145,18 +156,6 @@ def _draw_window(result: Assessment, ax: Axes) -> None:
     label_dates(ax)
 
 
-def _advice(result: Assessment) -> Iterator[str]:
-    """Settings to begin with, if harvesting is recommended."""
-    if (best := result["recommended"]) is not None:
-        yield (
-            f"Begin with -Tfwd {best['forward_time_s']:g} -maxJ {best['max_tasks']} for {name_tasks(best['kind'])}: "
-            f"each decision plans {best['forward_time_s'] / 60:g} min ahead, and at most {best['max_tasks']} tasks run "
-            "at once."
-        )
-        if len(result["worth_for"]) > 1:
-            yield f"Worth it for: {', '.join(result['worth_for'])}."
-
-
 def _grants(grants: Mapping[str, Any] | None, kind: Kind) -> PageTable:
     """What the scheduler could grant; an empty section where that was not computed."""
     if not grants:
@@ -170,21 +169,21 @@ def _grants(grants: Mapping[str, Any] | None, kind: Kind) -> PageTable:
         interval = "-" if low is None or name == "named" else f"{100 * low:+.1f} to {100 * high:+.1f} %"
         rows.append((label, f"{hours[name]:,.0f}", f"{100 * grants[name]['gain']:+.1f} %", interval))
     reading = "Useful node-hours with nodes taken as now, and with each grant. Whiskers: 95 % intervals of the change."
-    picture = Picture("grants", "Useful node-hours by grant", reading, partial(_draw_grants, grants, hours), 1.9)
+
+    def draw(ax: Axes) -> None:
+        """Useful node-hours with each grant, side by side, with the interval of its change."""
+        ink = palette()
+        ax.bar(list(_GRANTS.values()), list(hours.values()), 0.6, color=[ink["gray"], ink["blue"], ink["blue"]])
+        for label, (name, value) in zip(_GRANTS.values(), hours.items(), strict=True):
+            low, high = (None if end is None else end - grants[name]["gain"] for end in grants[name]["gain_ci95"])
+            if name != "named" and low is not None and high is not None:
+                ends = [[-low * hours["named"]], [high * hours["named"]]]
+                ax.errorbar([label], [value], ends, color=ink["ink"], capsize=4, linewidth=1.0)
+        ax.set(ylabel="useful node-hours")
+
+    picture = Picture("grants", "Useful node-hours by grant", reading, draw, 1.9)
     headings = "grant", "useful node-hours", "gain", "95 %"
     return PageTable("What you could grant", headings, rows, texts=[grants["sentence"]], figure=picture)
-
-
-def _draw_grants(grants: Mapping[str, Any], hours: Mapping[str, float], ax: Axes) -> None:
-    """Useful node-hours with each grant, side by side, with the interval of its change."""
-    ink = palette()
-    ax.bar(list(_GRANTS.values()), list(hours.values()), 0.6, color=[ink["gray"], ink["blue"], ink["blue"]])
-    for label, (name, value) in zip(_GRANTS.values(), hours.items(), strict=True):
-        low, high = (None if end is None else end - grants[name]["gain"] for end in grants[name]["gain_ci95"])
-        if name != "named" and low is not None and high is not None:
-            ends = [[-low * hours["named"]], [high * hours["named"]]]
-            ax.errorbar([label], [value], ends, color=ink["ink"], capsize=4, linewidth=1.0)
-    ax.set(ylabel="useful node-hours")
 
 
 def _kind_table(result: Assessment) -> PageTable:
@@ -217,15 +216,6 @@ def _week_table(hours: list[float | None]) -> PageTable:
     ]
     headings = ("mean idle nodes", "0:00 to 6:00", "6:00 to 12:00", "12:00 to 18:00", "18:00 to 24:00")
     return PageTable("When nodes are idle", headings, rows, "Times are UTC.")
-
-
-def _causes(log: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Node-hours by what nodes did, and their share of the machine's; causes may overlap."""
-    if (quality := log["quality"]) is not None:
-        for name, node_s in (quality["busy_node_s"] | {"idle": quality["idle_node_s"]}).items():
-            if node_s:
-                text = "busy with jobs" if name == "job" else name.replace("_", " ")
-                yield text, f"{node_s / 3600:,.0f}", format_value(node_s / (log["nodes"] * log["window_s"]), "share")
 
 
 def _assumptions(result: Assessment) -> Iterator[tuple[str, str]]:

@@ -85,7 +85,13 @@ class Sweep:
         groups: dict[tuple[Any, ...], dict[str, Row]] = {}
         for row in rows:  # equal points have one run
             groups.setdefault(tuple(row.get(name) for name in self.factors), {}).setdefault(row["run"], row)
-        self.settings = [self._make_setting(values, tuple(runs.values())) for values, runs in groups.items()]
+        self.settings = []
+        for values, runs in groups.items():  # a mean without a point that failed would be of other seeds
+            samples: dict[str, list[Any]] = {
+                key: [row.get(key) for row in runs.values()] for key in (self.first, self.second)
+            }
+            estimates = {key: estimate(sample) for key, sample in samples.items() if None not in sample}
+            self.settings.append(Setting(values, tuple(runs.values()), estimates))
         ranked = [one for one in self.settings if self.first in one.estimates]
         self.ranked = sorted(ranked, key=lambda one: -GLOSSARY[self.first].better * one.estimates[self.first].mean)
         self.is_repeated = any(len(one.rows) > 1 for one in self.ranked)
@@ -95,12 +101,6 @@ class Sweep:
         values = {name: [row.get(name) for row in self.rows] for name in usual}
         order = sorted(usual, key=lambda name: (len({*values[name]} - {None}) < 2, values[name].count(None)))
         return [*chosen, *order][0]
-
-    def _make_setting(self, values: tuple[Any, ...], rows: tuple[Row, ...]) -> Setting:
-        """A setting; a mean without a point that failed would be of other seeds."""
-        samples = {key: [row[key] for row in rows if row.get(key) is not None] for key in (self.first, self.second)}
-        estimates = {key: estimate(sample) for key, sample in samples.items() if len(sample) == len(rows)}
-        return Setting(values, rows, estimates)
 
     def headline(self) -> str:
         """The best settings and their metric, or why there are none."""
@@ -133,26 +133,31 @@ def sweep_page(
     sweep = Sweep(rows, varied, metrics)
     failed = [row for row in rows if row["error"] is not None][:MOST_ROWS]
     failures = [[str(row["point"]), *(_cell(row.get(name)) for name in varied), row["error"]] for row in failed]
+    keys = (sweep.first, sweep.second)
+    cards, ranked = [], [[*map(_cell, one.values), *map(one.text, keys)] for one in sweep.ranked[:MOST_ROWS]]
+    for best in sweep.ranked[:1]:
+        for key in keys:
+            interval = f"{best.interval(key)}, 95 % over {sweep.over}. " if best.interval(key) else ""
+            cards.append(Card(_label_of(key), best.mean(key), interval + GLOSSARY[key].meaning))
+        for factor, value in list(zip(sweep.factors, best.values, strict=True))[:4]:
+            cards.append(Card(factor, short_label(value), "Of the best settings."))
+    note = f"In brackets: 95 % intervals over {sweep.over}. " * sweep.is_repeated
+    if len(sweep.ranked) > MOST_ROWS:
+        note += f"The best {MOST_ROWS} of {len(sweep.ranked):,}; all are in sweep.parquet."
+    headings = (*sweep.factors, *map(_label_of, keys))
     page = Page(
         title=f"Sweep {name}",
         subtitle=f"{len(rows):,} points, {len(sweep.settings):,} settings of {', '.join(sweep.factors) or 'one kind'}",
         verdict=sweep.headline(),
-        cards=tuple(_sweep_cards(sweep)),
-        tables=(_ranking(sweep), PageTable("Points that failed", ("point", *varied, "why"), failures)),
+        cards=tuple(cards),
+        tables=(
+            PageTable("Settings, the best first", headings, ranked, note),
+            PageTable("Points that failed", ("point", *varied, "why"), failures),
+        ),
         notes=tuple(_sweep_notes(sweep)),
         command=command,
     )
     return page_bytes(page)
-
-
-def _sweep_cards(sweep: Sweep) -> Iterator[Card]:
-    """Metrics and settings of the best point."""
-    for best in sweep.ranked[:1]:
-        for key in (sweep.first, sweep.second):
-            interval = f"{best.interval(key)}, 95 % over {sweep.over}. " if best.interval(key) else ""
-            yield Card(_label_of(key), best.mean(key), interval + GLOSSARY[key].meaning)
-        for factor, value in list(zip(sweep.factors, best.values, strict=True))[:4]:
-            yield Card(factor, short_label(value), "Of the best settings.")
 
 
 def _sweep_notes(sweep: Sweep) -> Iterator[str]:
@@ -165,17 +170,6 @@ def _sweep_notes(sweep: Sweep) -> Iterator[str]:
         yield "Not all settings have the same windows: what differs between windows differs between means too."
     elif "windows" in sweep.over:
         yield "How windows differ is part of the intervals; --paired compares settings window by window."
-
-
-def _ranking(sweep: Sweep) -> PageTable:
-    """Settings, the best first."""
-    keys = (sweep.first, sweep.second)
-    rows = [[*map(_cell, one.values), *map(one.text, keys)] for one in sweep.ranked[:MOST_ROWS]]
-    note = f"In brackets: 95 % intervals over {sweep.over}. " * sweep.is_repeated
-    note += f"The best {MOST_ROWS} of {len(sweep.ranked):,}; all are in sweep.parquet." * (
-        len(sweep.ranked) > MOST_ROWS
-    )
-    return PageTable("Settings, the best first", (*sweep.factors, *map(_label_of, keys)), rows, note)
 
 
 def note_of_few(stretches: int) -> str | None:
@@ -206,7 +200,7 @@ def forecast_page(forecast: Row, command: str) -> bytes:
     verdict = (
         f"By {deadline}: {share} ({low:.0f} to {high:.0f} %) of {number} stretches of the log have all tasks done."
     )
-    if sum(map(math.isinf, times_s)) == number:
+    if all(map(math.isinf, times_s)):
         verdict += f" None of them has within {format_value(forecast['horizon_s'], 's')}."
     earliest, latest = (when_text(start, time_s) for time_s in forecast["interval80_s"])
     least = 100 / (number + 1)  # quantiles between the earliest completion and the latest
@@ -215,6 +209,16 @@ def forecast_page(forecast: Row, command: str) -> bytes:
         for level, time_s in quantiles.items()
         if least <= float(level[1:]) <= 100 - least
     ]
+    notes = [*assumption_notes(forecast["assumed_scaling"]), *filter(None, [note_of_few(number)])]
+    if forecast["overlap"] > 1.5:
+        notes.append(
+            f"Stretches overlap, {forecast['overlap']:.1f} cover each moment: they tell less than as many independent "
+            "ones, and the intervals are too narrow."
+        )
+    if start is None:
+        notes.append("Times count from the start of the tasks: no date of it was given.")
+    if never := sum(map(math.isinf, times_s)):
+        notes.append(f"{never} of {number} are not done by the horizon, {when_text(start, forecast['horizon_s'])}.")
     page = Page(
         title="When will all tasks be done?",
         subtitle=f"{number} stretches of the log, each {format_value(forecast['horizon_s'], 's')} long",
@@ -229,26 +233,10 @@ def forecast_page(forecast: Row, command: str) -> bytes:
         ),
         figures=(Picture("fan", "When all tasks are done", _FAN, partial(_draw_fan, forecast, times_s), 3.2),),
         tables=(PageTable("How sure", ("probability", "all done by"), levels),),
-        notes=tuple(_forecast_notes(forecast, times_s)),
+        notes=tuple(notes),
         command=command,
     )
     return page_bytes(page)
-
-
-def _forecast_notes(forecast: Row, times_s: Sequence[float]) -> Iterator[str]:
-    yield from assumption_notes(forecast["assumed_scaling"])
-    if few := note_of_few(len(times_s)):
-        yield few
-    if forecast["overlap"] > 1.5:
-        yield (
-            f"Stretches overlap, {forecast['overlap']:.1f} cover each moment: they tell less than as many independent "
-            "ones, and the intervals are too narrow."
-        )
-    if forecast["start"] is None:
-        yield "Times count from the start of the tasks: no date of it was given."
-    if never := sum(map(math.isinf, times_s)):
-        horizon = when_text(forecast["start"], forecast["horizon_s"])
-        yield f"{never} of {len(times_s)} are not done by the horizon, {horizon}."
 
 
 def _draw_fan(forecast: Row, times_s: Sequence[float], ax: Axes) -> None:
@@ -289,6 +277,17 @@ def advice_page(advice: Row, command: str) -> bytes:
     cards.append(Card("gain on the training part", gains["training"], f"Of {label}, best against given settings."))
     cards.append(Card("gain on the rest", gains["held_out"], "Of the same settings, which the search has not seen."))
     cards.append(Card("settings tried", f"{len(advice['tried']):,}", f"In {advice['trials']:,} trials."))
+    term, rows = GLOSSARY[advice["metric"]], []
+
+    def order(trial: Row) -> float:
+        """The best first, those without a value last."""
+        return math.inf if trial["training"] is None else -term.better * float(trial["training"])
+
+    for trial in sorted(advice["tried"], key=order)[:MOST_ROWS]:
+        which = [name for name in ("given", "best") if all(trial[key] == advice[name][key] for key in _SEARCHED)]
+        settings = (f"{trial['forward_time_s']:g}", str(trial["max_tasks"]), trial["objective"])
+        values = (trial["training"], advice[which[0]]["held_out"] if which else None)
+        rows.append([", ".join(which), *settings, *(format_value(value, term.unit) for value in values)])
     headings = ("which", *_SEARCHED.values(), f"{label} on the training part", "on the rest")
     note = "Only the given settings and the best ones are replayed on the rest, so that it stays unseen."
     page = Page(
@@ -296,26 +295,11 @@ def advice_page(advice: Row, command: str) -> bytes:
         subtitle=f"searched on the first {format_value(advice['split_s'], 's')}, proven on the rest",
         verdict=advice["sentence"],
         cards=tuple(cards),
-        tables=(PageTable("All that was tried", headings, list(_trial_rows(advice)), note),),
+        tables=(PageTable("All that was tried", headings, rows, note),),
         notes=tuple(assumption_notes(advice["assumed_scaling"])),
         command=command,
     )
     return page_bytes(page)
-
-
-def _trial_rows(advice: Row) -> Iterator[list[str]]:
-    """A row for each setting, the best first, those without a value last."""
-    term = GLOSSARY[advice["metric"]]
-
-    def order(trial: Row) -> float:
-        """The best first."""
-        return math.inf if trial["training"] is None else -term.better * float(trial["training"])
-
-    for trial in sorted(advice["tried"], key=order)[:MOST_ROWS]:
-        which = [name for name in ("given", "best") if all(trial[key] == advice[name][key] for key in _SEARCHED)]
-        settings = (f"{trial['forward_time_s']:g}", str(trial["max_tasks"]), trial["objective"])
-        values = (trial["training"], advice[which[0]]["held_out"] if which else None)
-        yield [", ".join(which), *settings, *(format_value(value, term.unit) for value in values)]
 
 
 def bounds_page(bounds: Row, command: str) -> bytes:

@@ -90,7 +90,10 @@ def find_unlike(base: Summary, other: Summary) -> Unlike:
         reasons.append(f"another machine ({other['nodes_total']:,} nodes, not {base['nodes_total']:,})")
     if unit_of(base) != unit_of(other):
         reasons.append(f"another unit ({unit_of(other)}, not {unit_of(base)})")
-    starts, ends = ([_window_time(one, end) for one in (other, base)] for end in ("start", "end"))
+    starts, ends = (
+        [local_iso(instant_ns(one[f"window_{end}"]), one.get("node_log_zone")) for one in (other, base)]
+        for end in ("start", "end")
+    )
     is_same_start = base["window_start"] == other["window_start"]
     is_same_end = abs(base["window_s"] - other["window_s"]) <= _SAME_WINDOW * base["window_s"]
     # The replay of a harvest ends when its tasks do.
@@ -102,11 +105,6 @@ def find_unlike(base: Summary, other: Summary) -> Unlike:
         return Unlike((f"a window ends when all tasks are done ({ends[0]}, not {ends[1]})",), True)
     ours, theirs = (f"{start} to {end}" for start, end in zip(starts, ends, strict=True))
     return Unlike((*reasons, f"another window ({ours}, not {theirs})"))
-
-
-def _window_time(summary: Summary, end: str) -> str:
-    """Start or end of a run's window, in the zone of its node log."""
-    return local_iso(instant_ns(summary[f"window_{end}"]), summary.get("node_log_zone"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -68,18 +68,14 @@ class TaskSpans:
         """
         spans, resolution = self, end_s / 4000.0
         while spans.begin_s.size > most and resolution <= 2.0 * end_s:
-            spans = spans._join_within(resolution)
+            # Join spans of a task that are both short or have a short gap between them.
+            piece, task = (spans.begin_s / resolution).astype(np.int64), spans.task
+            starts = np.flatnonzero(np.append(True, (task[1:] != task[:-1]) | (piece[1:] != piece[:-1])))
+            begin, end = spans.begin_s[starts], np.maximum.reduceat(spans.end_s, starts)
+            node_s = np.add.reduceat((spans.end_s - spans.begin_s) * spans.nodes, starts)
+            spans = TaskSpans(begin, end, task[starts], node_s / (end - begin))
             resolution *= 2.0
         return spans
-
-    def _join_within(self, resolution: float) -> TaskSpans:
-        """Join spans of a task that are both short or have a short gap between them."""
-        piece = (self.begin_s / resolution).astype(np.int64)
-        new = np.append(True, (self.task[1:] != self.task[:-1]) | (piece[1:] != piece[:-1]))
-        starts = np.flatnonzero(new)
-        begin, end = self.begin_s[starts], np.maximum.reduceat(self.end_s, starts)
-        node_s = np.add.reduceat((self.end_s - self.begin_s) * self.nodes, starts)
-        return TaskSpans(begin, end, self.task[starts], node_s / (end - begin))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,26 +131,22 @@ class FinishedRun:
 
     @classmethod
     def from_tables(cls, name: str, summary: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> FinishedRun:
-        """Make a run from its summary and its tables, by the names of their files."""
+        """Make a run from its summary and its tables, by the names of their files; NaN stands for null."""
         start_ns = instant_ns(summary["window_start"])
-        columns = {key: _to_arrays(table, start_ns) for key, table in tables.items()}
+        columns: dict[str, dict[str, NDArray[Any]]] = {name: {} for name in tables}
+        for file, table in tables.items():
+            for (key, series), field in zip(table.to_pandas().items(), table.schema, strict=True):
+                columns[file][key] = series.to_numpy()
+                if pa.types.is_timestamp(field.type):
+                    stamps = series.to_numpy("datetime64[ns]")
+                    time_s = np.where(np.isnat(stamps), np.nan, (stamps.view(np.int64) - start_ns) / NS_PER_S)
+                    columns[file][key] = time_s
         tasks, moves = columns["tasks"], columns["allocation"]
         holdings = _count_nodes(moves, tasks["name"])
         for key in ("name", "group"):  # empty where there is none; control characters would take effect on pages
             texts = [escaped(text) if isinstance(text, str) else "" for text in tasks[key]]
             tasks[key] = np.array(texts, dtype=object)
         return cls(name, summary, columns["step-logs"], columns["decisions"], tasks, holdings)
-
-
-def _to_arrays(table: pa.Table, start_ns: int) -> dict[str, NDArray[Any]]:
-    """Columns of a table, times in seconds after the start; NaN for null."""
-    columns = {}
-    for (key, series), field in zip(table.to_pandas().items(), table.schema, strict=True):
-        columns[key] = series.to_numpy()
-        if pa.types.is_timestamp(field.type):
-            stamps = series.to_numpy("datetime64[ns]")
-            columns[key] = np.where(np.isnat(stamps), np.nan, (stamps.view(np.int64) - start_ns) / NS_PER_S)
-    return columns
 
 
 def _count_nodes(moves: Columns, tasks: NDArray[Any]) -> Holdings:

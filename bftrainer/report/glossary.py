@@ -223,6 +223,38 @@ def is_short_of_tasks(summary: Summary) -> bool:
     return ((summary.get("ledger") or {}).get("demand") or 0.0) >= LIMITING
 
 
+def ledger_in_words(summary: Summary) -> str | None:
+    """Parts of the idle node-time, except those that nothing went to."""
+    ledger, keys = summary.get("ledger") or {}, (key for key in GLOSSARY if key.startswith("ledger."))
+    shares = {GLOSSARY[key].label: ledger.get(key.removeprefix("ledger.")) for key in keys}
+    return ", ".join(f"{label} {format_value(share, 'share')}" for label, share in shares.items() if share) or None
+
+
+def few_idle_in_words(summary: Summary) -> str | None:
+    """Occupancy while few nodes are idle; None if that never was."""
+    small = summary["below_large_idle"]
+    if small["occupancy"] is None:
+        return None
+    return f"{format_value(small['occupancy'], 'share')} (while fewer than {small['large_idle']:,} nodes are idle)"
+
+
+def tuning_in_words(summary: Summary) -> str:
+    """Outcome of tuned tasks, and the three most frequent batch sizes and power limits, each with how often."""
+    sizes, limits = (
+        ", ".join(f"{value} ({count:,}x)" for value, count in sorted(counts.items(), key=lambda it: -it[1])[:3]) or "-"
+        for counts in (summary["batch_sizes"], summary["power_limits_w"])
+    )
+    reached, attempts, failed = (summary[name] for name in ("tasks_reached", "attempts", "tasks_failed"))
+    tries = f"{reached:,} reached their target in {attempts:,} tries, {failed:,} failed"
+    return f"{tries}; batch sizes {sizes}, power limits {limits} W"
+
+
+def failures_in_words(summary: Summary) -> str:
+    """Why the first group was given up, and the number of other groups."""
+    first, *later = summary["failures"]
+    return str(first) + (f" ({len(later):,} more in summary.json)" if later else "")
+
+
 def limit_in_words(summary: Summary) -> str | None:
     """What limited a run; None where that is unknown."""
     ledger, limit = summary.get("ledger") or {}, summary.get("limited_by")

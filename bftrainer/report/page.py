@@ -120,7 +120,13 @@ def render_pages(pages: Sequence[Page]) -> str:
 def _template() -> Template:
     from jinja2 import Environment, StrictUndefined
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_escape)
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        # Control characters in paths and commands may change the text's direction; markup is kept.
+        finalize=lambda value: escaped(value) if type(value) is str else value,
+    )
     environment.globals |= {"across": _cards_across, "read": _read}
     return environment.from_string(_read("page.html"))
 
@@ -128,11 +134,6 @@ def _template() -> Template:
 def _read(name: str) -> str:
     """Text of a file of this folder."""
     return resources.files("bftrainer.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _escape(value: Any) -> Any:
-    """Escape control characters, which may change the text's direction, in paths and commands; markup is kept."""
-    return escaped(value) if type(value) is str else value
 
 
 def _cards_across(number: int) -> int:

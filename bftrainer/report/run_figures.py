@@ -74,12 +74,22 @@ def timeline_of(runs: Sequence[FinishedRun]) -> Timeline:
     notes: list[str] = []
     starts, zones = {run.summary["window_start"] for run in runs}, {str(run.zone) for run in runs}
     is_one = len(starts) == 1
+    encoded = []
+    for run in runs:
+        spans = run.holdings.spans(run.window_s)
+        joined = spans.join(MOST_SPANS // len(runs), run.window_s)
+        if joined.begin_s.size < spans.begin_s.size:
+            numbers = f"{spans.begin_s.size:,} intervals of tasks are joined to {joined.begin_s.size:,}"
+            notes.append(f"{run.name}: for the screen, {numbers}.")
+        lengths = joined.end_s - joined.begin_s
+        columns = {"begin": joined.begin_s, "length": lengths, "task": joined.task, "nodes": joined.nodes}
+        encoded.append({"tasks": run.tasks["name"].tolist(), "spans": columns})
     data: dict[str, Any] = {
         "start": datetime.fromisoformat(starts.pop()[:19]).replace(tzinfo=UTC).timestamp() if is_one else None,
         "zone": zones.pop() if len(zones) == 1 else "UTC",
         "window": max(run.window_s for run in runs),
         "lines": list(pool_lines(runs)),
-        "runs": [_encode_run(run, MOST_SPANS // len(runs), notes) for run in runs],
+        "runs": encoded,
     }
     text = json.dumps(data, allow_nan=False, separators=(",", ":"), default=_encode)
     return Timeline(base64.b64encode(zlib.compress(text.encode(), 9)).decode(), [run.name for run in runs], notes)
@@ -88,18 +98,6 @@ def timeline_of(runs: Sequence[FinishedRun]) -> Timeline:
 def _encode(values: Floats) -> list[Any]:
     """Numbers of three decimals at most, whole ones without."""
     return [int(value) if value % 1 == 0 else value for value in values.round(3).tolist()]
-
-
-def _encode_run(run: FinishedRun, most: int, notes: list[str]) -> dict[str, Any]:
-    """Tasks of a run, and the spans in which they held nodes."""
-    spans = run.holdings.spans(run.window_s)
-    joined = spans.join(most, run.window_s)
-    if joined.begin_s.size < spans.begin_s.size:
-        numbers = f"{spans.begin_s.size:,} intervals of tasks are joined to {joined.begin_s.size:,}"
-        notes.append(f"{run.name}: for the screen, {numbers}.")
-    lengths = joined.end_s - joined.begin_s
-    columns = {"begin": joined.begin_s, "length": lengths, "task": joined.task, "nodes": joined.nodes}
-    return {"tasks": run.tasks["name"].tolist(), "spans": columns}
 
 
 def pool_lines(runs: Sequence[FinishedRun]) -> Iterator[dict[str, Any]]:
@@ -341,9 +339,12 @@ def _metric_at(run: FinishedRun, setting: str, key: str) -> float:
 def _finish(
     drawn: PrintFigure, sheet: Sheet, runs: Sequence[FinishedRun], key: str, has_intervals: bool = False
 ) -> PrintFigure:
-    """Add a caption, and the assumption of runs, if the metric with this key rests on it."""
+    """Add a caption with node logs, machine and window, and the assumption of runs, if the metric rests on it."""
     notes = {run.name: scaling_note(run.summary) for run in runs if is_assumed(run.summary, key)}
-    texts = [f"{drawn.caption}.", _describe_replay(runs)]
+    paths = {file["path"] for run in runs for file in input_files(run.summary).get("node_log", ())}
+    logs, machines = sorted({escaped(PurePath(path).name) for path in paths}), {*map(machine_in_words, runs)}
+    lead = f"Replay of {logs[0]}" if len(logs) == 1 else f"Replays of {len(logs) or 'other'} node logs"
+    texts = [f"{drawn.caption}.", f"{', '.join([lead, *machines]) if len(machines) == 1 else lead}."]
     if has_intervals:
         texts.append("Whiskers are 95 % confidence intervals of the mean over seeds (Student's t).")
     if notes:
@@ -352,11 +353,3 @@ def _finish(
         drawn.figure.set_figheight(drawn.figure.get_figheight() + 0.15)
         texts += [f"Rests on {ASSUMED}{of}: {note}." for note in dict.fromkeys(notes.values())]
     return PrintFigure(drawn.figure, drawn.columns, drawn.rows, " ".join(texts))
-
-
-def _describe_replay(runs: Sequence[FinishedRun]) -> str:
-    """Node logs, and machine and window if they are the same for all runs, as a sentence."""
-    paths = {file["path"] for run in runs for file in input_files(run.summary).get("node_log", ())}
-    logs, machines = sorted({escaped(PurePath(path).name) for path in paths}), {*map(machine_in_words, runs)}
-    lead = f"Replay of {logs[0]}" if len(logs) == 1 else f"Replays of {len(logs) or 'other'} node logs"
-    return f"{', '.join([lead, *machines]) if len(machines) == 1 else lead}."

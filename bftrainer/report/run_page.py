@@ -66,20 +66,37 @@ def run_page(runs: Sequence[FinishedRun]) -> Page:
         of = "" if len(runs) == 1 else f" of {run.name}"
         sections.append(PageTable(f"What happened{of}", texts=list(_describe_run(run.summary))))
         sections.append(_task_table(run, MOST_ROWS // len(runs), of))
-        sections.append(PageTable(f"Inputs and settings{of}", ("what", "value"), list(_provenance(run.summary))))
+        rows = [
+            (name, f"{file['path']} (SHA-256 {file['sha256']})")
+            for name, files in input_files(run.summary).items()
+            for file in files
+        ]
+        rows += ((f"version of {name}", version) for name, version in (run.summary.get("versions") or {}).items())
+        rows += ((name, "-" if value is None else str(value)) for name, value in run.summary["settings"].items())
+        sections.append(PageTable(f"Inputs and settings{of}", ("what", "value"), rows))
     return replace(lead, tables=tuple(sections), notes=(*lead.notes, *timeline.notes), timeline=timeline)
 
 
 def first_side(run: FinishedRun) -> Page:
     """Make the brief of a run."""
-    summary = run.summary
+    summary, figures = run.summary, figures_of(run.summary)
+    cards = []
+    if (hours := glossary.useful_hours(summary)) is not None:
+        text = "Idle node-hours that became lasting work, at the tasks' best rate."
+        mark = mark_assumed(summary, "ledger.useful")
+        cards.append(Card("useful node-hours", glossary.format_amount(hours), text, mark))
+    for key in _FIRST:
+        if (value := figures.get(key)) is not None:
+            text = format_value(value, GLOSSARY[key].unit)
+            text += f" of {summary['tasks_total']:,}" if key == "tasks_completed" else ""
+            cards.append(Card(GLOSSARY[key].label, text, GLOSSARY[key].meaning, mark_assumed(summary, key)))
     reading = "The light area is what the machine left idle, the dark one how many of those nodes tasks held."
     window = Picture("window", "Idle nodes, and those that tasks held", reading, partial(draw_window, run), 2.6)
     return Page(
         title=f"{run.name}: training on idle nodes",
         subtitle=machine_in_words(run),
         verdict=glossary.headline(summary),
-        cards=tuple(_cards(summary))[:MOST_CARDS],
+        cards=tuple(cards[:MOST_CARDS]),
         figures=(window, ledger_picture(summary.get("ledger") or {})),
         notes=tuple(_notes(summary)),
         command=summary.get("command", ""),
@@ -117,19 +134,6 @@ def _figure_tables(compared: RunComparison) -> Iterator[PageTable]:
     yield PageTable("Headlines", headings, [rows[key] for key in COMPARED if key in rows], note)
     yield PageTable("Settings that differ", ("setting", *compared.names), compared.setting_rows())
     yield PageTable("All other figures", headings, [rows[key] for key in rows if key not in COMPARED], note)
-
-
-def _cards(summary: Summary) -> Iterator[Card]:
-    """Useful node-hours, and the figures of `_FIRST` that the run has."""
-    if (hours := glossary.useful_hours(summary)) is not None:
-        text = "Idle node-hours that became lasting work, at the tasks' best rate."
-        yield Card("useful node-hours", glossary.format_amount(hours), text, mark_assumed(summary, "ledger.useful"))
-    figures = figures_of(summary)
-    for key in _FIRST:
-        if (value := figures.get(key)) is not None:
-            text = format_value(value, GLOSSARY[key].unit)
-            text += f" of {summary['tasks_total']:,}" if key == "tasks_completed" else ""
-            yield Card(GLOSSARY[key].label, text, GLOSSARY[key].meaning, mark_assumed(summary, key))
 
 
 def _notes(summary: Summary) -> Iterator[str]:
@@ -192,13 +196,3 @@ def _task_table(run: FinishedRun, most: int, suffix: str) -> PageTable:
         columns["energy"] = [format_value(None if np.isnan(j) else float(j), "J") for j in tasks["energy_j"][rows]]
     notes = assumption_notes(scaling_note(run.summary))
     return PageTable(f"Tasks{suffix}", tuple(columns), list(zip(*columns.values(), strict=True)), note, notes)
-
-
-def _provenance(summary: Summary) -> Iterator[tuple[str, str]]:
-    """Inputs, versions and settings."""
-    for name, files in input_files(summary).items():
-        yield from ((name, f"{file['path']} (SHA-256 {file['sha256']})") for file in files)
-    for name, version in (summary.get("versions") or {}).items():
-        yield f"version of {name}", version
-    for name, value in summary["settings"].items():
-        yield name, "-" if value is None else str(value)

@@ -1,7 +1,5 @@
 """The benchmarks run, and compare what is right."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Commands called in a directory of their own."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable

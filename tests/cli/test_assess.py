@@ -1,7 +1,5 @@
 """`bftrainer assess`: from files to a verdict; resumed, refused, and told."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -12,7 +10,6 @@ from bftrainer.files.directories import JOURNAL
 from bftrainer.nodelogs import write_node_log
 from tests.campaigns.test_assess import machine
 from tests.cli.conftest import check_refusal
-from tests.tiny import TASKS_TOML
 
 # A job of 4 nodes every two hours, for an hour each: of six nodes four are idle for half of the time, two always.
 SWF = "; MaxNodes: 6\n; UnixStartTime: 1788220800\n" + "".join(
@@ -67,39 +64,6 @@ def test_a_scheduler_log(call, here):
     best = found["recommended"]
     words = ("-Tfwd", best["forward_time_s"], "-maxJ", best["max_tasks"])
     assert call("replay", "--node-log", "found/idle.parquet", *words, "--solver", "dp", "--no-baseline").status == 0
-
-
-@pytest.mark.usefixtures("here_alone")
-def test_gpus_of_shared_nodes(call, here):
-    """With --unit gpu node-hours are GPU-hours; several files are said to be taken for one machine's."""
-    rows = "".join(
-        f"{n}|x|COMPLETED|{1788220800 + 3600 * n}|{1788220800 + 3600 * n + 3599}|1|n1|cpu=4,gres/gpu=1|j\n"
-        for n in range(24 * 16)
-    )
-    header = "JobIDRaw|Partition|State|Start|End|NNodes|NodeList|AllocTRES|JobName\n"
-    middle = rows.index("\n200|") + 1
-    (here / "log.txt").write_text(header + rows[:middle])
-    (here / "more.txt").write_text(header + rows[middle:])
-    words = ("--unit", "gpu", "--gpus-per-node", 4, "--window", "asked", "--start", "2026-09-01", "--end", "2026-09-16")
-    done = call("assess", "log.txt", "more.txt", *words, "-o", "found")
-    assert done.status == 0, done
-    assert "Note: 2 files were taken for the log of one machine; assess each machine by itself.\n" in done.err
-    found = summary(here / "found")
-    assert found["idle"]["share"] == pytest.approx(0.75, abs=0.001)
-    assert found["kinds"][0]["gpu_hours"] == found["kinds"][0]["useful_node_hours"]
-    assert any("A node here is one gpu" in text for text in found["caveats"])
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("here_alone")
-def test_own_tasks(call, log, here):
-    """The site's tasks are repeated until they saturate the pool, and the caveats say so."""
-    own = here / "own.toml"
-    own.write_text(TASKS_TOML.replace("work = 50", "work = 20000"))  # so that dozens are enough
-    assert call("assess", log, "--tasks", own, "-o", "found").status == 0
-    found = summary(here / "found")
-    assert [kind["name"] for kind in found["kinds"]] == ["own"]
-    assert any("repeated" in text for text in found["caveats"])
 
 
 @pytest.mark.long

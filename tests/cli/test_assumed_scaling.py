@@ -1,7 +1,5 @@
 """Tasks whose scaling is assumed: every surface says so beside the figures that rest on it, and what mends it."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -65,45 +63,24 @@ def test_result_table(call, world):
     assert "assumed" not in call("replay", *world[:2], "-bdfn", "tasks.toml", *world[4:], "--force").out
 
 
-def test_summary(two):
-    """The summary names the figures and the options; null where every task brought its own."""
+def test_summary_and_compare(call, two):
+    """The summary names figures and options, null where every task brought its own; figures of one run are marked."""
     assumed, measured = (json.loads((two / name / "summary.json").read_text()) for name in ("assumed", "measured"))
     assert measured["assumed_scaling"] is None
-    found = assumed["assumed_scaling"]
+    found, known = assumed["assumed_scaling"], figures_of(assumed)
     assert (found["model"], found["tasks"], found["is_default"]) == ("linear", 2, True)
-    assert all(option in found["note"] for option in MENDS)
-    known = figures_of(assumed)
     assert set(found["figures"]) == {key.rpartition(".")[2] for key in ON_SCALING if known.get(key) is not None}
     assert {"work_done", "efficiency", "occupancy", "tasks_completed"} <= set(found["figures"])
-
-
-@pytest.mark.usefixtures("two")
-def test_compare(call):
-    """Only the figures of the run that assumed are marked, and a note says what; JSON says it of the run."""
     done = call("compare", "measured", "assumed")
     rows = {line[:12].strip(): line for line in done.out.splitlines()}
     assert re.search(r"work done +\d+ +\* \d+", done.out)
     assert "*" not in rows["idle nodes"]
     (note,) = (line for line in done.out.splitlines() if line.startswith("* "))
     assert "(assumed)" in note
-    assert all(option in note for option in MENDS)
+    assert all(option in text for option in MENDS for text in (note, found["note"]))
     runs = call("compare", "measured", "assumed", "--json").json["runs"]
     assert runs[0] == {"name": "measured", "partial": False}
     assert runs[1]["assumed_scaling"].startswith("linear from 1 work/s")
-
-
-@pytest.mark.long
-def test_page(call, two):
-    """The page of a run says it in the words on top and in the table; of several runs, in their columns."""
-    call("report", "assumed", "-o", "one.html")
-    page = (two / "one.html").read_text().split("<script", 1)[0]
-    assert re.search(r"<li>Rests on assumed scaling: linear .*-scfn.*--scaling", page)
-    assert re.search(r">efficiency U</td><td>\* ", page)
-    assert "became lasting work (assumed scaling)" in page
-    call("report", "measured", "assumed", "-o", "both.html")
-    page = (two / "both.html").read_text().split("<script", 1)[0]
-    assert "<li>assumed: Rests on assumed scaling: linear" in page
-    assert re.search(r">work done</td><td>\d+</td><td>\* \d+", page)
 
 
 def test_campaigns(call, world, here):

@@ -1,7 +1,5 @@
 """`bftrainer audit`: what it prints, its JSON, its exit status, and runs that it cannot audit."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -54,13 +52,14 @@ def test_what_cannot_be_audited_is_one_line(call, good, wrong):
         assert re.search(rf"{re.escape(str(good))}: \d+ checks, 0 wrong", done.out)
 
 
-@pytest.mark.parametrize("name", ["summary.json", "step-logs.csv", "decisions.parquet"])
-def test_damage(call, wrong, name):
+def test_damage(call, good, wrong):
     """A file that was cut off is refused by its readers."""
-    path = wrong / name
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    for words in (("report", wrong, "-o", "x.html"), ("audit", wrong)):
-        check_refusal(call(*words), name)
+    for name in ("summary.json", "step-logs.csv", "decisions.parquet"):
+        content = (good / name).read_bytes()
+        (wrong / name).write_bytes(content[: len(content) // 2])
+        for words in (("report", wrong, "-o", "x.html"), ("audit", wrong)):
+            check_refusal(call(*words), name)
+        (wrong / name).write_bytes(content)
 
 
 def test_an_objective_of_ones_own(call, here, monkeypatch):

@@ -1,59 +1,41 @@
 """Every command where no extra is installed: it works, or says in one line which extra it needs."""
 
-from __future__ import annotations
-
-import os
-import re
 import shlex
 import sys
 from importlib.metadata import packages_distributions, requires
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from bftrainer.plugins import EXTRAS, installing
+from bftrainer.plugins import installing
 from tests.cli.test_import import SWF
 from tests.cli.test_master import JOB
 from tests.recurring import TRACES, write_world
 from tests.tiny import SWEEP, spawn_all, write_inputs
 
-ROOT = Path(__file__).parents[2]
 WORLD = "-ndmap evt.pkl -bdfn tasks.toml --solver dp"
 ZEUS = f"{shlex.join(TRACES)} --jobs jobs.toml"
 # Line of a command, after `bftrainer`, and the extra that it cannot do without; in this order.
 CALLS = (
     (f"replay {WORLD} --output-dir run", None),
-    (f"replay {WORLD} --output-dir other --report page.html", "report"),
-    ("compare run run", None),
     ("report run", "report"),
-    ("plot pool run -o pool.svg", "report"),
     ("convert evt.pkl idle.parquet", None),
     (f"advise {WORLD} --trials 2", "advise"),
     ("assess idle.parquet -o assessed", "report"),
     ("sweep sweep.toml -o paged --report page.html", "report"),
     ("sweep sweep.toml -o dask --scheduler tcp://127.0.0.1:9", "dask"),
     ("bso quickstart", "sample"),
-    ("bso token add me --token-file tokens", None),
-    ("bso token list --token-file tokens", None),
     ("bso serve --port 0", "server"),
-    ("bso jobs --import sqlite:///zeus.db", "server"),
     ("bso jobs", "client"),
     ("import --format swf log.swf --window asked -o swf.parquet", None),
     ("master run job.toml --quiet", None),
-    ("master run --resume logs/*", None),
     ("harvest run live.toml --max-nodes 1 -o harvested", None),
-    ("harvest status harvested", None),
-    ("harvest stop harvested", None),
-    ("spot simulate --trace idle.parquet --depth 2", None),
     ("tasks generate --scenario hpo --count 2 -o hpo.toml", None),
-    ("trace generate --days 1 --nodes 4 -o generated.parquet", None),
     ("trace stats idle.parquet", None),
     ("trace stats idle.parquet --figure survival.svg", "report"),
     ("watch command -o watched.parquet --every 1s --for 1s -- echo n1 idle", None),
     (f"zeus simulate {ZEUS} --recurrences 3", None),
-    (f"zeus groups {ZEUS} --groups groups.csv", None),
 )
 
 
@@ -71,54 +53,25 @@ def absent_modules() -> list[str]:
     return [name for name, owners in packages_distributions().items() if not names & {*map(canonicalize_name, owners)}]
 
 
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory):
-    """Of each call its status and what it said on stderr, all in one process that has nothing but a base install."""
-    work = tmp_path_factory.mktemp("base")
-    write_inputs(work)
-    write_world(work)
-    (work / "log.swf").write_text(SWF)
-    (work / "job.toml").write_text(JOB)
-    bounds = 'name = "quick"\nmin_nodes = 1\nmax_nodes = 1\nwork = 1\n'
-    (work / "live.toml").write_text(f'schema = 1\n[[task]]\n{bounds}command = "true"\n')
-    (work / "sinfo").write_text("#!/bin/sh\necho n1 idle idle\n")
-    (work / "sinfo").chmod(0o755)
-    (work / "sweep.toml").write_text(SWEEP)
-    lines = [line for line, _ in CALLS]
-    path = {"PATH": f"{work}:{os.environ['PATH']}"}
-    return dict(zip(lines, spawn_all(lines, work, path, absent_modules()), strict=True))
-
-
 @pytest.mark.long
-@pytest.mark.parametrize(("line", "extra"), CALLS, ids=[line for line, _ in CALLS])
-def test_each_command(answers, line, extra):
-    """It does its work, or names the extra and how to install it in one line, with status 2."""
-    status, said = answers[line].status, answers[line].err
-    if extra is None:
-        # That harvest is over, which is only seen where nothing is missing.
-        assert status == 0 or re.search("Expected a (harvest that runs|task that is)", said), said
-        assert "extra" not in said
-        return
-    told = said.splitlines()[-1]
-    assert (status, said.count("Error"), told.startswith("Error: ")) == (2, 1, True), said
-    assert f"the extra {extra}" in told
-    assert told.endswith(f": {shlex.quote(sys.executable)} -m pip install '.[{extra}]'")
-    assert told.endswith(installing(extra))
-    assert len(told) < 200 + len(sys.executable)
+def test_each_command(tmp_path):
+    """It does its work, or names the extra and how to install it in one line, with status 2.
 
-
-def test_one_phrase_says_how_to_install_an_extra():
-    """Messages and pages install extras from the checkout or a wheel built there, never by name: no index has it."""
-    wrong = re.compile(r"pip install [^`\n]*bftrainer\[")
-    texts = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
-    texts += [
-        path for name in ("bftrainer", "solvers", "scripts") for path in (ROOT / name).rglob("*") if path.is_file()
-    ]
-    for path in texts:
-        text = "" if path.suffix in (".pyc", ".png", ".so") else path.read_text(encoding="utf-8")
-        assert not wrong.search(text), path
-        for found in re.finditer(r"pip install ('?[^`'\n{]*\[[^`\n]*)", text):
-            phrase = re.match(r"(?:-e )?'(?:\.|dist/[\w.-]+\.whl)\[([a-z,]+|\{\})\]'", found[1])
-            assert phrase, (path, found[0])
-            assert text[: found.start()].endswith("python -m "), (path, found[0])  # whose pip it is, one cannot know
-            assert set(phrase[1].split(",")) <= {*EXTRAS, "dev", "{}"}, (path, found[0])
+    All run in one process that has nothing but a base install.
+    """
+    write_inputs(tmp_path)
+    write_world(tmp_path)
+    live = 'schema = 1\n[[task]]\nname = "quick"\nmin_nodes = 1\nmax_nodes = 1\nwork = 1\ncommand = "true"\n'
+    for name, text in (("log.swf", SWF), ("job.toml", JOB), ("live.toml", live), ("sweep.toml", SWEEP)):
+        (tmp_path / name).write_text(text)
+    answers = spawn_all([line for line, _ in CALLS], tmp_path, {}, absent_modules())
+    for (line, extra), done in zip(CALLS, answers, strict=True):
+        if extra is None:
+            assert (done.status, "extra" in done.err) == (0, False), (line, done)
+            continue
+        told = done.err.splitlines()[-1]
+        assert (done.status, done.err.count("Error"), told.startswith("Error: ")) == (2, 1, True), (line, done)
+        assert f"the extra {extra}" in told
+        assert told.endswith(installing(extra))
+        assert told.endswith(f": {shlex.quote(sys.executable)} -m pip install '.[{extra}]'")
+        assert len(told) < 200 + len(sys.executable)

@@ -1,7 +1,5 @@
 """`bftrainer bso`: what a server keeps is listed, shown, written and deleted; a sample job is tuned."""
 
-from __future__ import annotations
-
 import csv
 import json
 
@@ -45,30 +43,24 @@ def bso(call, running, here):
     return asked
 
 
-def test_jobs_are_listed(bso):
-    """A line a job: stage, trials, results, batch sizes left, cheapest run."""
+def test_jobs_are_listed_and_shown(bso):
+    """A line a job; of one its settings, state, and what is believed of each batch size."""
     done = bso("jobs")
     assert (done.status, done.err) == (0, "")
     heading, first, second = done.out.splitlines()
     assert heading.split()[:4] == ["job", "stage", "trials", "results"]
     assert first.split() == ["t-1", "MAB", "10", "10", "8", "16", "32", "8", "801"]
     assert second.split() == ["t-2", "Pruning", "0", "0", "8", "16", "32", "-", "-"]
-    assert [job["spec"]["job_id"] for job in json.loads(bso("jobs", "--json").out)] == ["t-1", "t-2"]
-
-
-def test_a_job_is_shown(bso):
-    """Settings, state, and what is believed of each batch size."""
+    assert [job["spec"]["job_id"] for job in bso("jobs", "--json").json] == ["t-1", "t-2"]
     done = bso("jobs", "t-1")
     assert done.status == 0
-    assert_matches(r"stage +MAB\n", done.out)
-    assert_matches(r"target +at least 0.5 within 100 epochs\n", done.out)
-    assert_matches(r"stops at +never\n", done.out)
+    for pattern in (r"stage +MAB", r"target +at least 0.5 within 100 epochs", r"stops at +never"):
+        assert_matches(rf"{pattern}\n", done.out)
     assert_matches(r"saved +energy -?\d.*J \(.*\), time -?\d.*h \(.*\)\n", done.out)
     *_, eight, sixteen, large = done.out.splitlines()
     assert [line.split()[0] for line in (eight, sixteen, large)] == ["8", "16", "32"]
-    # 16 was explored first and fifth of all.
-    assert sixteen.split()[1] == "1,602"
-    assert json.loads(bso("jobs", "t-1", "--json").out)["observations"] == 10
+    assert sixteen.split()[1] == "1,602"  # explored first and fifth of all
+    assert bso("jobs", "t-1", "--json").json["observations"] == 10
 
 
 def test_trials_are_exported(bso, here):
@@ -106,8 +98,11 @@ def test_a_job_is_deleted(bso, running):
     check_refusal(bso("jobs", "t-3", "--delete", "--yes"), "'t-3'. Did you mean 't-")
 
 
-def test_servers_that_do_not_answer(call, running, monkeypatch):
-    """No server, no token and a wrong address are told in one line; of one's own server also how it is started."""
+def test_servers_that_do_not_answer(call, here, running, monkeypatch):
+    """No server, no token, a wrong address and no certificates are told in one line; how one's own server is started.
+
+    The error of the system names neither the variable nor the file of certificates.
+    """
     monkeypatch.setenv("BFTRAINER_BSO_SERVER", "")
     monkeypatch.setattr(client_module, "USUAL_ADDRESS", "http://127.0.0.1:9")
     check_refusal(call("bso", "jobs"), "refused. `bftrainer bso serve` starts one.\n", status=1)
@@ -115,10 +110,6 @@ def test_servers_that_do_not_answer(call, running, monkeypatch):
     check_refusal(call("bso", "jobs", "--server", running), "answered 401: Expected a bearer token", status=1)
     check_refusal(call("bso", "jobs", "--server", "localhost:8000"))
     check_refusal(call("bso", "jobs", "--token-file", "none"))
-
-
-def test_certificates_that_are_none(call, here, monkeypatch):
-    """The variable and the file are told, though the error of the system names neither."""
     (here / "nope.pem").write_text("no certificate")
     for name in ("none.pem", "nope.pem"):
         monkeypatch.setenv("SSL_CERT_FILE", name)
@@ -152,15 +143,8 @@ def test_tokens_are_added_and_revoked(call, here, running):
     (here / "mine").write_text(f"{token}\n")
     assert call("bso", "jobs", "--server", running, "--token-file", "mine").status == 1
     assert token_command("revoke", row["id"]).out == f"Revoked {row['id']} of alice, trainer.\n"
-    for words, message in (
-        (("revoke", "alice"), "Unknown user or token 'alice'."),
-        (("add", "bob", "--role", "trainr"), "'trainr' is not one of 'reader', 'trainer', 'owner', 'admin'."),
-        (("add", "b ob"), "USER begins with a letter or digit, has at most 64 of them"),
-        (("add", "bob", "--days", 10**10), "'--days': 10000000000 is not in the range 1<=x<=36525."),
-    ):
-        check_refusal(token_command(*words), message)
-    assert token_command("add", "bob").status == 0
-    assert token_command("revoke", "bob").status == 0
+    check_refusal(token_command("revoke", "alice"), "Unknown user or token 'alice'.")
+    check_refusal(token_command("add", "b ob"), "USER begins with a letter or digit, has at most 64 of them")
 
 
 @pytest.mark.long

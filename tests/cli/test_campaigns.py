@@ -1,9 +1,7 @@
 """`bftrainer sweep`, `forecast` and `advise`: what they print and write, and what they refuse."""
 
-from __future__ import annotations
-
-import json
 import webbrowser
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +28,9 @@ def test_sweep(call, here):
     assert lines[3] == "Table: tfwd-sweep/sweep.parquet"
     before = (here / "tfwd-sweep" / "sweep.parquet").read_bytes()
     check_refusal(call("sweep", "tfwd.toml"))
+    for name in ("evt.pkl", "tfwd.toml", "tfwd-sweep/sweep.parquet"):  # neither inputs nor the table are pages
+        for how in ("--force", "--resume"):
+            check_refusal(call("sweep", "tfwd.toml", "--workers", 1, how, "--report", name), Path(name).name)
     assert call("sweep", "tfwd.toml", "--resume", "--workers", 1).out == done.out
     assert (here / "tfwd-sweep" / "sweep.parquet").read_bytes() == before
     assert call("plot", "setting", *(here / "tfwd-sweep" / "runs").iterdir(), "-o", "tfwd.svg").status == 0
@@ -64,18 +65,6 @@ def test_forecast(call):
     assert (found["probability"], found["stretches"], found["interval80_s"]) == (0.0, 4, [None, None])
     dated = call("forecast", "--deadline", "2021-02-10T00:00:55", "--horizon", 30, *world, "--json").json
     assert dated["deadline_s"] == 15.0  # the log ends 40 s after midnight
-
-
-def test_advise(call):
-    """A table of both settings on both parts, and a sentence."""
-    world = (*WORLD, "--metric", "work_done", "--trials", 4)
-    done = call("advise", *world)
-    assert done.status == 0
-    assert [line.split()[0] for line in done.out.splitlines()[1:3]] == ["given", "best"]
-    assert_matches("(Use these|Keep the given) settings", done.out)
-    found = call("advise", *world, "--json").json
-    assert found["sentence"] in done.out
-    assert json.dumps(found) == json.dumps(call("advise", *world, "--json").json)
 
 
 @pytest.mark.long
@@ -126,16 +115,6 @@ def test_pages(call, here, monkeypatch):
     assert len(opened) == 6
 
 
-def test_inputs_are_no_pages(call, here):
-    """Neither what the sweep's file names nor its table is replaced, even with --force or --resume."""
-    assert call("sweep", "tfwd.toml", "--workers", 1).status == 0
-    for name in ("evt.pkl", "Jbnd.pkl", "tfwd.toml", "tfwd-sweep/sweep.parquet", "tfwd-sweep/sweep.toml"):
-        before = (here / name).read_bytes()
-        for how in ("--force", "--resume"):
-            check_refusal(call("sweep", "tfwd.toml", "--workers", 1, how, "--report", name))
-            assert (here / name).read_bytes() == before
-
-
 def test_a_weekday_is_a_deadline(call, here):
     """The next one after the start, at 18:00 unless said; the table and the page name the date."""
     world = (*WORLD, "--stretches", 2, "--workers", 1)
@@ -148,24 +127,17 @@ def test_a_weekday_is_a_deadline(call, here):
     assert (found["start"], found["deadline_s"]) == ("2026-12-04T17:59:40Z", 30.0)
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "said"),
-    [
-        (
-            "[grid]\nseed = [1, 2]\n",
-            6,
-            "seed (nothing is drawn without --initial random, tuned tasks or learned curves)",
-        ),
-        ("power_options = 'all'\n", 5, "power_options (no task is tuned)"),
-    ],
-)
-def test_options_of_sweeps_that_have_no_effect(call, here, text, line, said):
+def test_options_of_sweeps_that_have_no_effect(call, here):
     """They are refused in the file as on the command line, with their line, before anything is written."""
     base = SWEEP.partition("solver")[0]
-    (here / "sweep.toml").write_text(base + text)
-    before = contents(here)
-    check_refusal(call("sweep", "sweep.toml"), f"sweep.toml: line {line}: Options that have no effect: {said}")
-    assert contents(here) == before
+    for text, said in (
+        ("[grid]\nseed = [1, 2]\n", "line 6: Options that have no effect: seed (nothing is drawn without --initial"),
+        ("power_options = 'all'\n", "line 5: Options that have no effect: power_options (no task is tuned)"),
+    ):
+        (here / "sweep.toml").write_text(base + text)
+        before = contents(here)
+        check_refusal(call("sweep", "sweep.toml"), f"sweep.toml: {said}")
+        assert contents(here) == before
     some = '[grid]\nsolver = ["highs", "dp"]\n[[point]]\ninitial = "random"\nseed = 3\nsolver = "dp"\n'
     (here / "sweep.toml").write_text(base + some)  # has an effect on one point
     assert call("sweep", "sweep.toml", "--workers", 1).status == 0

@@ -1,6 +1,4 @@
-"""The commands as a whole: their help, flags, number, completion and pages; solvers, convert, broken libraries."""
-
-from __future__ import annotations
+"""The commands as a whole: their help, flags, number, completion and pages; convert, broken libraries."""
 
 import json
 import re
@@ -13,72 +11,45 @@ import click
 import pytest
 
 from bftrainer.cli.replay import replay as replay_command
-from bftrainer.report.glossary import GLOSSARY, JUDGED
-from solvers.registry import names as solver_names
 from tests.cli.conftest import all_commands, check_refusal
 from tests.tiny import spawn
 
 HEAVY = {
-    "gurobipy",
-    "highspy",
-    "matplotlib",
-    "mip",
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "pydantic",
-    "rich",
-    "scipy",
-    "solvers",
+    *("gurobipy", "highspy", "matplotlib", "mip", "numpy", "pandas", "pyarrow", "pydantic", "rich", "scipy", "solvers"),
 }
 ALL = all_commands()
 COMMANDS = {name: command for name, command in ALL.items() if not isinstance(command, click.Group)}
-HELPS = """
+HELPS = f"""
 import sys
 from bftrainer.cli.group import cli, guarded
-for line in {lines}:
+for line in {["", "zeus", *(f"{name} --help" for name in ALL)]}:
     sys.argv = ["bftrainer", *line.split()]
     assert guarded(cli, "bftrainer") == 0
 """
 
 
-def imported_by(code: str) -> set[str]:
-    """Top-level modules that a fresh interpreter has loaded after running `code`."""
+@pytest.mark.parametrize(("code", "light"), [("import bftrainer", {"click"}), (HELPS, set())], ids=["import", "help"])
+def test_help_imports_nothing_heavy(code, light):
+    """Help answers at once: neither data libraries nor solvers are loaded for it, nor for `import bftrainer`."""
     report = "\nimport sys, json; print('\\n' + json.dumps(sorted({m.partition('.')[0] for m in sys.modules})))"
     done = subprocess.run([sys.executable, "-c", code + report], capture_output=True, text=True, check=True)
-    return set(json.loads(done.stdout.splitlines()[-1]))
-
-
-def flags_of(command: click.Command) -> set[str]:
-    """Options of a command, by all their names."""
-    return {flag for option in command.params for flag in option.opts}
-
-
-@pytest.mark.parametrize("lines", [[], ["zeus", *(f"{name} --help" for name in ALL)]], ids=["import", "help"])
-def test_help_imports_nothing_heavy(lines):
-    """Help answers at once: neither data libraries nor solvers are loaded for it, nor for `import bftrainer`."""
-    loaded = imported_by(HELPS.format(lines=lines) if lines else "import bftrainer")
-    assert not loaded & (HEAVY if lines else HEAVY | {"click"})
+    assert not set(json.loads(done.stdout.splitlines()[-1])) & (HEAVY | light)
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_help_is_plain_text(name):
-    """No command's help shows what should have formatted it: escapes, control characters, markup."""
-    with click.Context(ALL[name], info_name=name, max_content_width=500, terminal_width=400) as ctx:
-        text = ALL[name].get_help(ctx)
+def test_help_is_plain_text_and_ends_with_an_example(name, tmp_path, monkeypatch):
+    """No escapes, control characters and markup; the example of a command takes one narrow line, and parses."""
+    monkeypatch.chdir(tmp_path)
+    command, path = ALL[name], name.split()
+    with click.Context(command, info_name=name, max_content_width=500, terminal_width=400) as ctx:
+        text = command.get_help(ctx)
     assert text.replace("\n", "").isprintable()
     assert not re.search(r"\\\w|``|:[a-z]+:`|\*\*", text)
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_ends_with_an_example_that_parses(name, tmp_path, monkeypatch):
-    """It names the command, takes one line of a narrow terminal, and its options are some that there are."""
-    monkeypatch.chdir(tmp_path)
-    command, path = COMMANDS[name], name.split()
-    assert len(command.epilog) <= 100
-    words = shlex.split(command.epilog.removeprefix("Example: bftrainer "))
-    assert words[: len(path)] == path
-    command.make_context("bftrainer", words[len(path) :])
+    if name in COMMANDS:
+        assert len(command.epilog) <= 100
+        words = shlex.split(command.epilog.removeprefix("Example: bftrainer "))
+        assert words[: len(path)] == path
+        command.make_context("bftrainer", words[len(path) :])
 
 
 def test_help_shows_common_options(call, monkeypatch):
@@ -107,23 +78,12 @@ def test_commands_and_options_are_few():
 
 def test_one_flag_for_one_thing():
     """Commands that write take -o; all take --json that do not say in a line what they have made."""
-    flags = {name: flags_of(command) for name, command in COMMANDS.items()}
+    flags = {name: {flag for param in command.params for flag in param.opts} for name, command in COMMANDS.items()}
     assert [name for name, some in flags.items() if some & {"--output", "--output-dir"} and "-o" not in some] == []
     assert {name for name, some in flags.items() if "--json" not in some} == {
         *("bso serve", "convert", "plot", "report"),
         *("harvest add", "harvest stop", "tasks generate", "trace edit"),
     }
-
-
-def test_kinds_of_figures_are_listed(call):
-    """`plot --list` needs no run, and has a line for each kind that the argument takes, and for each metric."""
-    kinds, _, metrics = call("plot", "--list").out.partition("\n\n")
-    assert [line.split()[0] for line in kinds.splitlines()] == list(COMMANDS["plot"].params[0].type.choices)
-    shown = call("plot", "--help").out
-    assert all(f"  {line}\n" in shown for line in kinds.splitlines())
-    told = [line[2:].split()[0] for line in metrics.splitlines()[1:]]
-    assert told == list(GLOSSARY)
-    assert [line[2:].split()[0] for line in metrics.splitlines()[1:] if line[0] in "+-"] == list(JUDGED)
 
 
 def test_every_command_stands_on_a_page():
@@ -142,18 +102,6 @@ def test_convert_spares_what_lies_beside(call, here, source, target, beside):
     check_refusal(call("convert", source, target), f"{beside}: ", "--force")
     assert (here / beside).read_text() == "precious"
     assert not (here / target).exists()
-
-
-def test_solvers_as_json(call):
-    """The same for programs."""
-    rows = {row["name"]: row for row in call("solvers", "--json").json}
-    assert set(rows) == set(solver_names())
-    assert rows["dp"] == {
-        "name": "dp", "installed": True, "licensed": "", "exact": True, "extra_rows": False, "capacities": True,
-        "floor": False, "version": "",
-    }  # fmt: skip
-    assert (rows["equal-share"]["exact"], rows["cbc"]["extra_rows"], rows["cbc"]["floor"]) == (False, True, True)
-    assert rows["highs"]["version"].startswith("highspy ")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """What was found once is not found again: inputs that once broke a command, each with what is said of it now."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

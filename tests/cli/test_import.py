@@ -1,7 +1,5 @@
 """`bftrainer import` from the command line: files in, node log, data quality and one table out."""
 
-from __future__ import annotations
-
 import json
 
 import pyarrow.parquet as pq
@@ -57,14 +55,12 @@ def test_import_slurm(call, files):
     assert json.loads((files / "idle.quality.json").read_text())["busy_node_s"] == {"down": 4 * 3600, "job": 16 * 3600}
 
 
-@pytest.mark.parametrize(
-    ("zone", "said"), [(None, "none given (--tz): times without one are UTC"), ("+02:00", "+02:00")]
-)
-def test_the_zone_of_times_is_told(call, here, zone, said):
+def test_the_zone_of_times_is_told(call, here):
     """Without one, local times are taken for UTC, and the table says so."""
     (here / "counts.txt").write_text("2026-09-01, 00:03:41, 4\n2026-09-01, 02:03:26, 3\n")
-    done = call("import", "--format", "counts", "counts.txt", *(("--tz", zone) if zone else ()), "-o", "a.parquet")
-    assert f"zone                   {said}" in done.out.splitlines()
+    for zone, said in (((), "none given (--tz): times without one are UTC"), (("--tz", "+02:00"), "+02:00")):
+        done = call("import", "--format", "counts", "counts.txt", *zone, "-o", "a.parquet", "--force")
+        assert f"zone                   {said}" in done.out.splitlines()
 
 
 def test_auto(call, files):
@@ -97,28 +93,23 @@ def test_help_names_every_format(call):
     assert [name for name in LOG_FORMATS if f"  {name} " not in out] == []
 
 
-HEADER = "JobIDRaw|Start|End|NNodes|NodeList\n"
-GOOD = "".join(f"{number}|{number}00|{number}50|1|n1\n" for number in range(1, 10))
-
-
-@pytest.mark.parametrize(
-    ("row", "reason", "message"),
-    [
-        ("10|1000|1050|1\n", "wrong number of columns", "sacct.txt:11: Expected 5 columns, got 4"),
-        ("10|1000|1050|1|n[1-999999999]\n", "unreadable node list", "sacct.txt:11: Expected at most 1,000,000 nodes"),
-    ],
-)
-def test_unusable_records(call, here, row, reason, message):
+def test_unusable_records(call, here):
     """A bad record is dropped and counted where that is allowed, and named and refused where there are too many."""
-    (here / "sacct.txt").write_text(HEADER + GOOD + row)
+    good = "".join(f"{number}|{number}00|{number}50|1|n1\n" for number in range(1, 10))
     window = ("--start", "1970-01-01T00:01:40", "--end", "1970-01-01T00:20:00", "--tz", "UTC", "--window", "asked")
     words = ("import", "--format", "slurm", "sacct.txt", *window, "-o", "x.parquet")
-    check_refusal(call(*words), message, "1 of 10 records are unusable, more than --max-bad 1 %")
-    assert not (here / "x.parquet").exists()
-    done = call(*words, "--max-bad", "10%")
-    assert done.status == 0
-    assert f"dropped                1 {reason}" in done.out
-    assert "unusable               1 (10.00 %), the first: sacct.txt:11: Expected" in done.out
+    for row, reason, message in (
+        ("10|1000|1050|1\n", "wrong number of columns", "sacct.txt:11: Expected 5 columns, got 4"),
+        ("10|1000|1050|1|n[1-999999999]\n", "unreadable node list", "sacct.txt:11: Expected at most 1,000,000 nodes"),
+    ):
+        (here / "sacct.txt").write_text(f"JobIDRaw|Start|End|NNodes|NodeList\n{good}{row}")
+        check_refusal(call(*words), message, "1 of 10 records are unusable, more than --max-bad 1 %")
+        assert not (here / "x.parquet").exists()
+        done = call(*words, "--max-bad", "10%", "--force")
+        assert f"dropped                1 {reason}" in done.out
+        assert "unusable               1 (10.00 %), the first: sacct.txt:11: Expected" in done.out
+        for name in ("x.parquet", "x.quality.json"):
+            (here / name).unlink()
 
 
 JOBS = """\

@@ -1,7 +1,5 @@
 """Whatever a command is told to write to or to replace: results of ours alone are deleted, inputs never written."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
@@ -40,25 +38,23 @@ def named(words):
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=named)
-@pytest.mark.parametrize("place", [".", "..", "link", "mine", ".git", "evt.pkl"])
-def test_other_directories_are_refused(call, here, words, place):
+def test_other_directories_are_refused(call, here, words):
     """The current one, a repository, one with the inputs or above them, one of the user's: also where it is forced."""
-    for more in ((), ("--force",), *((("--resume",),) if words is SWEEPING else ())):
-        before = contents(here.parent)
-        check_refusal(call(*words, "-o", place, *more), place)
-        assert contents(here.parent) == before
+    before = contents(here.parent)
+    for place in (".", "..", "link", "mine", ".git", "evt.pkl"):
+        for more in ((), ("--force",), *((("--resume",),) if words is SWEEPING else ())):
+            check_refusal(call(*words, "-o", place, *more), place)
+            assert contents(here.parent) == before
 
 
 @pytest.mark.parametrize("words", COMMANDS[:3], ids=named)
-@pytest.mark.parametrize("place", ["out", "link/out"])
-def test_what_is_put_beside_results_is_kept(call, here, words, place):
+def test_what_is_put_beside_results_is_kept(call, here, words):
     """Nothing is forced upon results with a note beside them, which is named, until it is moved away."""
     assert call(*words, "-o", "out").status == 0
     (here / "out" / "notes.txt").write_text("The one with the large tasks.")
-    before = contents(here)
-    check_refusal(
-        call(*words, "-o", place, "--force"), f"{place}: Expected nothing but results to replace, found notes.txt"
-    )
+    before, told = contents(here), "Expected nothing but results to replace, found notes.txt"
+    for place in ("out", "link/out"):
+        check_refusal(call(*words, "-o", place, "--force"), f"{place}: {told}")
     assert contents(here) == before
     (here / "out" / "notes.txt").rename(here / "notes.txt")
     assert call(*words, "-o", place, "--force").status == 0
@@ -73,17 +69,15 @@ def test_pages_are_no_results(call, here):
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # a cluster that was not made complains when it goes
-@pytest.mark.parametrize("engine", [("--dask-jobqueue", "evt.pkl"), ("--dask-jobqueue", "queue.toml")], ids=" ".join)
-def test_a_cluster_out_of_reach_changes_nothing(call, here, engine):
-    """Nor does a cluster that cannot be had."""
+def test_a_cluster_out_of_reach_changes_nothing(call, here):
+    """Neither where there is no sweep yet, nor where one would be replaced."""
     (here / "queue.toml").write_text('system = "slurm"\njobs = 2\ncores = 4\n')
-    before = contents(here)
-    check_refusal(call("sweep", "sweep.toml", *engine))
-    assert contents(here) == before
-    assert call(*SWEEPING).status == 0
-    before = contents(here)
-    check_refusal(call("sweep", "sweep.toml", *engine, "--force"))
-    assert contents(here) == before
+    for begin in (None, SWEEPING):
+        assert begin is None or call(*begin).status == 0
+        before = contents(here)
+        for file in ("evt.pkl", "queue.toml"):
+            check_refusal(call("sweep", "sweep.toml", "--dask-jobqueue", file, "--force"))
+            assert contents(here) == before
 
 
 # --- what is read
@@ -131,16 +125,12 @@ def test_inputs_are_kept(call, linked, command, place):
     assert contents(linked) == before
 
 
-@pytest.mark.parametrize(("there", "target"), [("log.csv", "log.csv.gz"), ("log.csv.gz", "log.csv")])
-def test_metadata_of_another_log_stay(call, here, there, target):
+def test_metadata_of_another_log_stay(call, here):
     """`log.csv` and `log.csv.gz` would share `log.json`: the second is refused, with --force too, and says why."""
-    (here / "log.csv").unlink(missing_ok=True)
-    (here / "log.json").unlink(missing_ok=True)
-    assert call("convert", "evt.pkl", there).status == 0
-    before = contents(here)
-    for force in ((), ("--force",)):
-        check_refusal(
-            call("convert", "evt.pkl", target, *force),
-            f"{target}: Its metadata would replace log.json of {there}; choose another name.",
-        )
-    assert contents(here) == before
+    for there, target in (("log.csv", "log.csv.gz"), ("more.csv.gz", "more.csv")):
+        assert call("convert", "evt.pkl", there).status == 0
+        before, beside = contents(here), there.partition(".")[0]
+        said = f"{target}: Its metadata would replace {beside}.json of {there}; choose another name."
+        for force in ((), ("--force",)):
+            check_refusal(call("convert", "evt.pkl", target, *force), said)
+        assert contents(here) == before

@@ -1,7 +1,5 @@
 """`bftrainer master run|resume|status` with a script that trains nothing, and the sample script, which does."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
@@ -10,7 +8,6 @@ import time
 import pytest
 
 from bftrainer.cli.terminal import SAID
-from tests.cli.conftest import assert_matches
 from tests.tiny import installed
 from tests.waiting import until
 from tests.zeus.master.driven import FAKE, PYTHON
@@ -48,19 +45,6 @@ def logdir(folder):
     """The one directory of logs."""
     (found,) = (folder / "logs").iterdir()
     return found
-
-
-def test_run(call, here, job):
-    """What the script prints is shown on stderr, what its runs did is a table; the runs are the published ones."""
-    done = call("master", "run", job)
-    assert done.status == 0
-    assert "recurrence 1, try 1: batch size 32\nENV {" in done.err
-    assert_matches(r"recurrence 1, try 1: batch size 32 reached the target, 338.6\d* J in 1.35\d* s\n", done.err)
-    assert_matches(r"338.6\d* +1.35\d* +338.6\d* +yes\n", done.out)
-    assert_matches(
-        r"\n2 of 2 recurrences reached the target, in 2 runs\ncheapest: batch size 32, 338.6\d* J\n", done.out
-    )
-    assert done.out.endswith(f"Logs: {logdir(here)}\n")
 
 
 def test_status_and_resume(call, here, job):

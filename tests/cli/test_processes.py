@@ -1,7 +1,5 @@
 """Commands as processes: at a signal one line, the status of shells, nothing half done; full disks, closed streams."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

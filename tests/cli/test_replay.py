@@ -1,7 +1,5 @@
 """`bftrainer replay`: what it prints, where it writes, and what its options mean."""
 
-from __future__ import annotations
-
 import io
 import json
 import signal
@@ -15,7 +13,6 @@ from bftrainer.cli.replay import render_summary
 from bftrainer.cli.replay import replay as replay_command
 from bftrainer.files.directories import JOURNAL
 from tests.cli.conftest import Call, check_refusal
-from tests.recurring import write_world
 from tests.tiny import RESULTS, spawn
 
 SMALL_FILES = ("-ndmap", "evt.pkl", "-bdfn", "Jbnd.pkl", "-scfn", "JNPs.pkl", "--solver", "dp")
@@ -35,7 +32,7 @@ def settings(replay: Call, *words: object, **options: object) -> dict:
 # --- where results go --------------------------------------------------------------------------------------------
 
 
-def test_results_take_the_next_free_directory(call, replay, here):
+def test_results_take_the_next_free_directory(call, replay, here, monkeypatch):
     """Earlier results stand unless --force replaces them; without inputs the sample is replayed.
 
     Where a name was given, a line says where results go.
@@ -47,16 +44,12 @@ def test_results_take_the_next_free_directory(call, replay, here):
         assert (done.status, done.out.splitlines()[-1]) == (0, f"Results: {place}")
         assert names(here / place) == RESULTS
         assert names(here) == (before := before | {place})
-    assert replay("--no-baseline", "--force").out.endswith("Results: debug-itrOut\n")
+    with monkeypatch.context() as patch:  # a terminal is told how to make a page of the run
+        patch.setattr(sys.stdout, "isatty", lambda: True)
+        told = "Results: debug-itrOut\nPage: bftrainer report debug-itrOut makes one.\n"
+        assert replay("--no-baseline", "--force").out.endswith(told)
     named = "--no-baseline", "-name", "mine"
     assert [replay(*named).err for _ in range(2)] == ["", "Note: mine-itrOut exists; results go to mine-2-itrOut.\n"]
-
-
-def test_a_terminal_is_told_how_to_make_a_page(replay, monkeypatch):
-    """The command that makes a page of the run is the last line; pipes, and runs with a page, do without it."""
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert replay("--no-baseline").out.endswith("Page: bftrainer report debug-itrOut makes one.\n")
-    assert "makes one" not in replay("--no-baseline", "--report", "page.html").out
 
 
 # --- what is printed ---------------------------------------------------------------------------------------------
@@ -136,19 +129,15 @@ def test_the_table_fits_the_terminal(replay, monkeypatch):
 # --- what options mean -------------------------------------------------------------------------------------------
 
 
-def test_published_names_and_ours_are_the_same():
-    """A published option and its GNU name are two names of one option."""
+def test_published_names_and_defaults(replay):
+    """A published option and its GNU name are two names of one option; what is not given is as published."""
     names = {flag: set(option.opts) for option in replay_command.params for flag in option.opts}
     ours = ("--first-node", "--node-count", "--forward-time", "--time-limit", "--max-tasks")
     published = ("-nis", "-nN", "-Tfwd", "-optTL", "-maxJ")
     assert [two for two in zip(published, ours, strict=True) if not {*two} <= names[two[0]]] == []
-
-
-def test_published_defaults(replay):
-    """What is not given is as published."""
-    published = {"first_node": 0, "node_count": None, "forward_time_s": 10.0, "time_limit_s": 10.0, "max_tasks": 10}
-    published |= {"solver": "cbc", "skip_events": 0, "initial": "solve", "decide_on": "all", "startup_cost": "none"}
-    assert settings(replay, solver=None).items() >= (published | {"mip_gap": 1e-9}).items()
+    expected = {"first_node": 0, "node_count": None, "forward_time_s": 10.0, "time_limit_s": 10.0, "max_tasks": 10}
+    expected |= {"solver": "cbc", "skip_events": 0, "initial": "solve", "decide_on": "all", "startup_cost": "none"}
+    assert settings(replay, solver=None).items() >= (expected | {"mip_gap": 1e-9}).items()
     defaults = {option.name: option.default for option in replay_command.params}
     assert (defaults["name"], defaults["print_"]) == ("debug", True)
 
@@ -164,15 +153,6 @@ def test_mip_false_is_the_published_heuristic(replay, here):
     assert set(tables[0]["solver"].to_pylist()) == {"equal-share"}
     assert settings(replay, "-mip", "yes", solver=None)["solver"] == "cbc"
     assert settings(replay, "--strict-published", solver=None)["solver"] == "equal-share"
-
-
-def test_until_takes_dates_and_seconds(replay):
-    """The same instant as seconds, naive ISO (UTC) and with an offset ends the replay at the same point."""
-    for moment in ("15", "2021-02-10T00:00:15", "2021-02-10T01:00:15+01:00"):
-        summary = replay("--until", moment, "--json", "--force").json
-        assert summary["end_reason"] == "until"
-        assert summary["window_s"] == 15.0
-        assert summary["work_done"] == 20.0 + 5 * 4.0
 
 
 @pytest.mark.long
@@ -213,39 +193,27 @@ def credit(task, counts, now_s):
 """
 
 
-FAILING = """
-def credit(task, counts, now_s):
-    1 / (now_s < {time_s})
-    return task.spec.credits[counts]
-"""
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(("signal", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_interrupt_writes_what_was_replayed(here, signal, status):
-    """Ctrl-C, SIGTERM or SIGHUP while deciding finishes that decision and writes all files, marked partial."""
+def test_an_interrupted_run_is_partial_and_goes_on_from_anywhere(here, signal, status):
+    """A signal while deciding finishes that decision and writes all files, marked partial.
+
+    Resumed with an option, it is refused and leaves nothing; resumed in another directory, it finds its inputs where it
+    was begun, and says so.
+    """
     (here / "stopper.py").write_text(STOPPER.format(presses=1, call=3, signal=signal.name))
     done = spawn("bftrainer-replay", *SMALL_FILES, "--objective", "stopper:credit", cwd=here)
     assert done.status == status
     assert done.err == "Note: Interrupted; bftrainer replay --resume debug-itrOut goes on.\n"
     assert done.out.splitlines()[0].endswith("(partial: interrupted)")
-    assert names(here / "debug-itrOut") == RESULTS | {JOURNAL}
     summary = json.loads((here / "debug-itrOut" / "summary.json").read_text())
     told = ("partial", "end_reason", "events", "window_s", "efficiency", "work_done")
     assert [summary[key] for key in told] == [True, "interrupted", 2, 25.0, None, 20.0 + 15 * 4.0]
-
-
-@pytest.mark.long
-def test_a_partial_run_goes_on_from_anywhere(here):
-    """Refused, it leaves nothing; resumed in another directory, it finds its inputs where it was begun, and says so."""
-    (here / "stopper.py").write_text(STOPPER.format(presses=1, call=3, signal="SIGINT"))
-    assert spawn("bftrainer-replay", *SMALL_FILES, "--objective", "stopper:credit", cwd=here).status == 130
     # Another size, or Python may take what it compiled in the same second.
-    (here / "stopper.py").write_text(STOPPER.format(presses=0, call=3_000, signal="SIGINT"))
-    before = names(here)
+    (here / "stopper.py").write_text(STOPPER.format(presses=0, call=3_000, signal=signal.name))
     refused = spawn("bftrainer", "replay", "--resume", "debug-itrOut", "--solver", "cbc", cwd=here)
     assert (refused.status, "--solver (--resume goes on" in refused.err) == (2, True), refused
-    assert names(here) == before
+    assert names(here / "debug-itrOut") == RESULTS | {JOURNAL}
     (here / "other").mkdir()
     done = spawn("bftrainer", "replay", "--resume", "../debug-itrOut", "--open", cwd=here / "other")
     assert done.status == 0, done
@@ -254,89 +222,29 @@ def test_a_partial_run_goes_on_from_anywhere(here):
     assert names(here / "other") == set()
 
 
-@pytest.mark.long
-def test_a_failing_objective_keeps_what_was_done(here):
-    """What was done is marked and passes the audit; one line names the objective; mended, the run goes on."""
-    (here / "failing.py").write_text(FAILING.format(time_s=10))
-    words = (*SMALL_FILES, "--objective", "failing:credit", "--no-baseline")
-    done = spawn("bftrainer-replay", *words, cwd=here)
+def test_a_failing_objective_keeps_what_was_done(replay, here):
+    """What was done is marked, and one line names the objective and its place; status 1."""
+    (here / "failing.py").write_text(
+        "def credit(task, counts, now_s):\n    1 / (now_s < 10)\n    return task.spec.credits[counts]\n"
+    )
+    done = replay("--objective", "failing:credit", "--no-baseline")
     assert (done.status, done.out.splitlines()[0].endswith("(partial: failed)")) == (1, True)
     assert done.err.splitlines() == [
         "Note: Not finished; bftrainer replay --resume debug-itrOut goes on.",
-        "Error: objective credit, task J0: raised ZeroDivisionError: division by zero (failing.py, line 3).",
+        "Error: objective credit, task J0: raised ZeroDivisionError: division by zero (failing.py, line 2).",
     ]
-    summary = json.loads((here / "debug-itrOut" / "summary.json").read_text())
-    assert (summary["partial"], summary["end_reason"], summary["decisions"]) == (True, "failed", 1)
     assert names(here / "debug-itrOut") == RESULTS | {JOURNAL}
-    (here / "failing.py").write_text(FAILING.format(time_s=1_000_000))
-    audited = spawn("bftrainer", "audit", "debug-itrOut", cwd=here)
-    assert audited.status == 0, audited
-    resumed = spawn("bftrainer-replay", "--resume", "debug-itrOut", cwd=here)
-    assert (resumed.status, resumed.err) == (0, "Note: debug-itrOut: Resumed after 1 decisions.\n")
 
 
-# --- tuned tasks -------------------------------------------------------------------------------------------------
-
-TUNED = """\
-schema = 1
-[[task]]
-name = "J0"
-group = "g"
-min_nodes = 1
-max_nodes = 4
-gpus_per_node = 2
-[task.scaling]
-model = "linear"
-[task.zeus]
-train_trace = "train.csv"
-power_trace = "power.csv"
-dataset = "pages"
-network = "net"
-optimizer = "sgd"
-target_metric = 0.5
-max_epochs = 3
-default_batch_size = 8
-"""
-
-
-@pytest.fixture
-def tuned(call, here):
-    """Replay the small world's log with a tuned task, of whose section parts are replaced."""
-    write_world(here)
-
-    def run(*words, old="", new=""):
-        (here / "tuned.toml").write_text(TUNED.replace(old, new))
-        return call("replay", "-ndmap", "evt.pkl", "-bdfn", "tuned.toml", "--solver", "dp", "-o", "out", *words)
-
-    return run
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ('"pages"', '"page"', "train.csv, task J0: The trace has no job page,net,sgd. Did you mean 'pages,net,sgd'?"),
-        ('"train.csv"', '"trian.csv"', "trian.csv: No such file (task J0)."),
-    ],
-)
-def test_traces_that_a_tuned_task_lacks(tuned, here, old, new, said):
-    """They are named with the nearest there is, and nothing is written."""
-    check_refusal(tuned(old=old, new=new), said)
-    assert not (here / "out").exists()
-
-
-def test_summary_names_all_files(tuned, here):
-    """Series and traces are inputs as well, with their checksums; the settings say what was asked for."""
-    (here / "cap.csv").write_text("time,power_w\n0,900\n25,400\n")
-    summary = tuned("--power-cap", "cap.csv", "--carbon", 300, "--json", "--no-baseline").json
-    assert [each["path"] for each in summary["inputs"]["traces"]] == ["train.csv", "power.csv"]
-    assert summary["inputs"]["power_cap"]["path"] == "cap.csv"
-    assert len(summary["inputs"]["power_cap"]["sha256"]) == 64
+def test_a_run_of_tuned_tasks(call, here):
+    """Series and traces are inputs too, with checksums; where work does not add up a note says why there is no U."""
+    (here / "cap.csv").write_text("time,power_w\n0,900000\n")
+    words = ("replay", "--sample", "tuned", "--solver", "dp", "--max-events", 20)
+    summary = call(*words, "--power-cap", "cap.csv", "--carbon", 300, "--json", "--no-baseline").json
+    assert {Path(each["path"]).suffix for each in summary["inputs"]["traces"]} == {".csv"}
+    assert (summary["inputs"]["power_cap"]["path"], len(summary["inputs"]["power_cap"]["sha256"])) == ("cap.csv", 64)
     assert "carbon" not in summary["inputs"]
     assert (summary["settings"]["power_cap"], summary["settings"]["carbon"]) == ("cap.csv", 300.0)
-
-
-def test_no_efficiency_is_said(call):
-    """Where work does not add up, as in the embedded tuned tasks, a note says why there is no efficiency."""
-    done = call("replay", "--sample", "tuned", "--solver", "dp", "--max-events", 20)
+    done = call(*words)
     assert "Note: no efficiency: tuned tasks count work in epochs over different datasets" in done.err
     assert "efficiency" not in done.out

@@ -1,11 +1,5 @@
 """`bftrainer compare`, `report` and `plot`: what they print and write, and what they refuse."""
 
-from __future__ import annotations
-
-import json
-import re
-import shutil
-
 import pytest
 
 from tests.cli.conftest import check_refusal
@@ -42,36 +36,13 @@ def test_compare_few(call):
     assert not any(line[:1] == ["solver"] for line in lines)
 
 
-def test_unlike_runs_are_told(call, runs, tmp_path):
-    """A run of another machine has a line that says so, and no differences; files have the beginning of a digest."""
-    shutil.copytree(runs / "short", tmp_path / "other")
-    summary = json.loads((tmp_path / "other" / "summary.json").read_text())
-    summary["inputs"]["node_log"] = {"path": "/data/of another/idle.parquet", "sha256": f"{1:064}"}
-    (tmp_path / "other" / "summary.json").write_text(json.dumps(summary | {"nodes_total": 9}))
-    out = call("compare", "short", tmp_path / "other").out
-    assert f"other cannot be compared with short: another machine (9 nodes, not {summary['nodes_total']})." in out
-    assert not re.search(r"\([+-][\d.]+ (%|points)\)", out)
-    assert "  idle.parquet (00000000)" in out
-
-
-def test_compare_many(call):
-    """A column a run, at most four side by side, with numbers where names are equal."""
-    rows = [line.split("  ") for line in call("compare", *["short"] * 3, "long", "tuned").out.splitlines()]
-    headings = [[word.strip() for word in row if word][1:] for row in rows if row[0] in ("setting", "figure")]
-    assert headings == [["short (1)", "short (2)", "short (3)", "long"], ["short (1)", "tuned"]] * 2
-
-
-def test_compare_as_data(call):
-    """JSON has every figure, also those that no table shows."""
+def test_compare_as_data_and_chosen_figures(call):
+    """JSON has every figure, also those that no table shows; those asked for are shown by their keys or words."""
     found = call("compare", "short", "long", "--json").json
     assert [run["name"] for run in found["runs"]] == ["short", "long"]
     assert found["settings"] == {"forward_time_s": [10.0, 120.0]}
     assert set(found["figures"]) > {"occupancy", "gap_max"}
     assert found["figures"]["occupancy"]["relative"][0] == 0.0
-
-
-def test_compare_chosen_figures(call):
-    """Only those asked for are shown, by their keys or the words of pages."""
     done = call("compare", "short", "long", "--metric", "Work done", "--metric", "rescales")
     assert [line.split()[0] for line in done.out.splitlines()[3:]] == ["figure", "work", "rescales"]
 
@@ -85,53 +56,38 @@ def test_report(call, tmp_path):
     text = page.read_text()
     assert "<title>short: training on idle nodes</title>" in text
     check_refusal(call("report", "short", "-o", page))
-    check_refusal(call("report", "short", "-o", "b.txt"), "Expected -o to name a page, such as b.html, got b.txt")
     assert call("report", "short", "long", "-o", page, "--force").status == 0
     assert "<title>short and long: training on idle nodes</title>" in page.read_text()
 
 
-@pytest.mark.parametrize("kind", ["pool", "setting"])
-def test_plot(call, tmp_path, kind):
-    """Each kind is drawn, with its data and a caption beside it; the same run gives the same bytes."""
-    first, second = tmp_path / "one.svg", tmp_path / "two.svg"
-    extra = ("--metric", "occupancy") if kind == "setting" else ()
-    for path in (first, second):
-        assert call("plot", kind, "tuned", *extra, "-o", path).status == 0
-    for ending in (".svg", ".csv", ".txt"):
-        assert first.with_suffix(ending).read_bytes() == second.with_suffix(ending).read_bytes()
-    assert first.with_suffix(".csv").read_text().count("\n") > 1
-    assert "sample-idle.parquet, 512 nodes" in first.with_suffix(".txt").read_text()
-
-
-@pytest.mark.parametrize("beside", ["x.csv", "x.svg"])
-def test_what_is_beside_a_figure_stays(call, tmp_path, beside):
+def test_what_is_beside_a_figure_stays(call, tmp_path):
     """Neither a figure nor its data or caption is replaced without --force, nor is anything else written then."""
-    (tmp_path / beside).write_text("mine")
-    check_refusal(call("plot", "losses", "short", "-o", tmp_path / "x.svg"))
-    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [beside]
-    assert (tmp_path / beside).read_text() == "mine"
-    assert call("plot", "losses", "short", "-o", tmp_path / "x.svg", "--force").status == 0
+    for beside in ("x.csv", "y.svg"):
+        figure = (tmp_path / beside).with_suffix(".svg")
+        (tmp_path / beside).write_text("mine")
+        check_refusal(call("plot", "losses", "short", "-o", figure))
+        assert [path.name for path in tmp_path.glob(f"{figure.stem}.*")] == [beside]
+        assert (tmp_path / beside).read_text() == "mine"
+        assert call("plot", "losses", "short", "-o", figure, "--force").status == 0
     assert (tmp_path / "x.csv").read_text().startswith("run,seeds,part,share_percent,half_width\nshort,1,useful,")
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("compare", "absent"), "absent: Expected a result directory with a summary.json, found nothing"),
-        (("compare", "short", "--metric", "ocupancy"), "Did you mean 'occupancy'?"),
-        (("report", ".", "-o", "x.html"), "with a summary.json, found none"),
-        (("report", "short", "-o", "absent/x.html"), "absent/x.html: No such directory: absent"),
-        (("plot", "gantt", "short", "long", "-o", "x.png"), "Expected one run for a Gantt chart, got 2"),
-        (("plot", "pool", "short", "-o", "x.pdf", "--style", "ggplt"), "Did you mean 'ggplot'?"),
-        (("plot", "setting", "short", "-o", "x.png"), "short: The run has no efficiency"),
-        (("plot", "setting", "short", "--against", "forward_time", "-o", "x.png"), "Did you mean 'forward_time_s'?"),
-    ],
-)
-def test_bad_input(call, runs, words, said):
+def test_bad_input(call, runs):
     """One line says what was expected; nothing is written."""
     before = sorted(runs.iterdir())
-    check_refusal(call(*words), said)
-    assert sorted(runs.iterdir()) == before
+    for line, said in (
+        ("compare absent", "absent: Expected a result directory with a summary.json, found nothing"),
+        ("compare short --metric ocupancy", "Did you mean 'occupancy'?"),
+        ("report . -o x.html", "with a summary.json, found none"),
+        ("report short -o b.txt", "Expected -o to name a page, such as b.html, got b.txt"),
+        ("report short -o absent/x.html", "absent/x.html: No such directory: absent"),
+        ("plot gantt short long -o x.png", "Expected one run for a Gantt chart, got 2"),
+        ("plot pool short -o x.pdf --style ggplt", "Did you mean 'ggplot'?"),
+        ("plot setting short -o x.png", "short: The run has no efficiency"),
+        ("plot setting short --against forward_time -o x.png", "Did you mean 'forward_time_s'?"),
+    ):
+        check_refusal(call(*line.split()), said)
+        assert sorted(runs.iterdir()) == before
 
 
 def test_a_brief_is_a_page_or_for_print(call, runs):

@@ -1,7 +1,5 @@
 """What a terminal shows: progress there and nowhere else, names as they can be seen, and what was left out."""
 
-from __future__ import annotations
-
 import sys
 import threading
 
@@ -10,23 +8,15 @@ import pytest
 from bftrainer.cli import terminal
 from bftrainer.cli.terminal import counting
 
-EVIL = "\\u001b[2J\\u0007\\u202e"
 
+def test_pages_show_names_as_they_can_be_seen(call, here):
+    """No control character and no mark of direction of a name or a command is in the page; their escapes are.
 
-@pytest.fixture
-def run(call, here):
-    """A finished run whose task's name would clear a terminal, ring, and turn text around."""
-    tasks = here / "tasks.toml"
-    tasks.write_text(tasks.read_text().replace('"J0"', f'"{EVIL}"'))
-    assert (
-        call("replay", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "--output-dir", "out").status == 0
-    )
-    return here / "out"
-
-
-def test_pages_show_names_as_they_can_be_seen(call, here, run):
-    """No control character and no mark of direction of a name or a command is in the page; their escapes are."""
-    summary = run / "summary.json"
+    The name of the task would clear a terminal, ring, and turn text around.
+    """
+    tasks, summary = here / "tasks.toml", here / "out" / "summary.json"
+    tasks.write_text(tasks.read_text().replace('"J0"', '"\\u001b[2J\\u0007\\u202e"'))
+    assert call("replay", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "-o", "out").status == 0
     summary.write_text(summary.read_text().replace('"command": "', '"command": "\\u001b\\u202e'))
     assert call("report", "out").status == 0
     text = (here / "report.html").read_text()
@@ -56,14 +46,10 @@ def count(number):
             done(each)
 
 
-def test_silent_elsewhere_than_on_a_terminal(capsys):
-    """What goes to a file or a pipe stays free of bars."""
+def test_a_line_a_minute_elsewhere(monkeypatch, capsys):
+    """What goes to a file or a pipe stays free of bars; what takes minutes says how far it is."""
     count(4)
     assert capsys.readouterr() == ("", "")
-
-
-def test_a_line_a_minute_elsewhere(monkeypatch):
-    """What takes minutes says how far it is, where no bar can move."""
     said, told = [], threading.Event()
 
     def tell(line):

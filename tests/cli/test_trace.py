@@ -1,14 +1,10 @@
-"""`bftrainer trace stats`, `generate` and `edit`: figures, pairs, models, merging."""
-
-from __future__ import annotations
+"""`bftrainer trace stats` and `generate`: figures, pairs, models."""
 
 import re
 
 import pytest
 
-from bftrainer.nodelogs import read_node_log
 from tests.cli.conftest import check_refusal
-from tests.importing import idle_of
 
 SPOT = "1000,add,a\n1000,add,b\n61000,remove,a\n90000,add,a\n"
 COUNTS = "timestamp,count\n2021-01-01T00:00:00Z,2\n2021-01-01T00:01:00Z,3\n2021-01-01T00:02:00Z,1\n"
@@ -64,22 +60,3 @@ def test_the_minute_model_by_options(call):
     }  # fmt: skip
     swept = call("spot", "sweep", *chances, *sizes, "--days", 0.05, "--repeats", 1, "--json").json["model"]
     assert (swept["preemption_chance"], swept["preemption_mean"], swept["addition_std"]) == (0.2, 4.0, 0.0)
-
-
-START = 1612915200  # of evt.pkl: a and b are idle from 0 s to 30 s, c and d from 10 s to the end at 40 s
-
-
-def idle(path):
-    """Idle intervals of a node log, in seconds from the small world's start."""
-    return idle_of(read_node_log(path), START)
-
-
-def test_merge(call, here):
-    """Parts are put together, and what is missing is said."""
-    call("trace", "edit", "evt.pkl", "--end", START + 10, "-o", "one.csv")
-    call("trace", "edit", "evt.pkl", "--start", START + 20, "-o", "two.csv")
-    done = call("trace", "edit", "two.csv", "one.csv", "-o", "whole.parquet")
-    assert done.status == 0
-    assert done.err == "Note: 0.01 node-hours are told by no log, and count as busy.\n"
-    assert idle(here / "whole.parquet")["a"] == [(0, 10), (20, 30)]
-    assert idle(here / "whole.parquet")["c"] == [(20, 40)]

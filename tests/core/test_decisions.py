@@ -1,7 +1,5 @@
 """Decisions and prunings of the compiled core: those of NumPy, to the last bit."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The pages for developers speak of what is there: each module, name and path in them exists."""
 
-from __future__ import annotations
-
 import pkgutil
 import re
 from importlib.metadata import distribution
@@ -14,7 +12,7 @@ from bftrainer.schedulers import IMPORTERS
 
 ROOT = Path(__file__).parents[2]
 DEVELOPER_PAGES = sorted((ROOT / "docs" / "dev").glob("*.md"))
-PAGES = (*(str(path.relative_to(ROOT)) for path in DEVELOPER_PAGES), "CONTRIBUTING.md", "SECURITY.md")
+PAGES = (*(str(path.relative_to(ROOT)) for path in DEVELOPER_PAGES), "docs/zeus.md", "CONTRIBUTING.md", "SECURITY.md")
 
 
 def named(page: str) -> list[str]:

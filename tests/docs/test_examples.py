@@ -5,8 +5,6 @@ they have prompts; lines of ``console`` blocks that begin with ``$`` are command
 output (stderr included), in which ``...`` stands for anything. A block after ``<!-- file: NAME -->`` is a file.
 """
 
-from __future__ import annotations
-
 import doctest
 import os
 import re

@@ -1,7 +1,5 @@
 """Pages lead where they say."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

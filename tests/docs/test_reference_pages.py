@@ -1,27 +1,15 @@
-"""Pages name what commands take and what they write: each option, key, column and published signature."""
+"""Pages name what commands take and what they write: each option, key and column."""
 
-from __future__ import annotations
-
-import inspect
 import json
 import re
 import runpy
-from dataclasses import fields
-from typing import get_args
 
-import click
 import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.published import ROOT
-from bftrainer import run_replay, zeus
-from bftrainer.cli.harvest import run as run_harvest
-from bftrainer.cli.harvest import watch
+from bftrainer import run_replay
 from bftrainer.cli.imports import import_log
-from bftrainer.cli.master import run, status
-from bftrainer.cli.replay import replay
-from bftrainer.cli.spot import simulate, sweep
-from bftrainer.cli.trace import generate, stats
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.nodelogs.availability import AvailabilityTrace, churn_log
 from bftrainer.runs import write_run
@@ -31,20 +19,8 @@ from bftrainer.schedulers.import_settings import LOG_FORMATS, OWN_SETTINGS, SETT
 from bftrainer.spot import CheckpointedTraining, trace_statistics
 from bftrainer.spot import simulate as simulate_training
 from bftrainer.spot.run import load_profile, summarise_run
-from bftrainer.zeus.master import ZeusMaster
-from bftrainer.zeus.master.script import JobFile, LaunchedJob, Measure, RunEnvironment
-from bftrainer.zeus.policies import trace
-from bftrainer.zeus.policies.policy_registry import BATCH_SIZES
-from bftrainer.zeus.simulation import simulator
-from bftrainer.zeus.simulation.campaign import RUN_COLUMNS, Simulation
-from tests.shipped import shipped
 
-PUBLISHED = (
-    *(zeus.Simulator, zeus.PruningGTSBatchSizeOptimizer, zeus.GTSBatchSizeOptimizer, zeus.JITPowerLimitOptimizer),
-    *(zeus.PruningExploreManager, zeus.GaussianTS, zeus.Job, zeus.HistoryEntry, zeus.zeus_cost),
-)
 SHARED = set(SETTINGS) - set(OWN_SETTINGS)
-TRACES = {*trace.TRAIN_COLUMNS, *trace.POWER_COLUMNS, *simulator.TIMES}
 
 
 def page(*names: str) -> str:
@@ -55,32 +31,6 @@ def page(*names: str) -> str:
 def assert_named(names: object, text: str) -> None:
     """Each name stands between backticks."""
     assert sorted(name for name in names if f"`{name}`" not in text) == []
-
-
-def signature(callable_: object) -> str:
-    """Name and arguments that may be positional, with their defaults, as published."""
-    parameters = inspect.signature(callable_).parameters.values()
-    shown = [
-        each.name if each.default is inspect.Parameter.empty else f"{each.name}={each.default}"
-        for each in parameters
-        if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
-    ]
-    return f"`{callable_.__name__}({', '.join(shown)})`"
-
-
-@pytest.mark.parametrize(
-    ("name", "commands"),
-    [
-        ("master", (run, status)),
-        ("spot", (generate, simulate, stats, sweep)),
-        ("options", (replay, run_harvest, watch)),
-    ],
-)
-def test_every_option_is_described(name: str, commands: tuple[click.Command, ...]) -> None:
-    """Each option of these commands stands on the page."""
-    text, params = page(name), [param for command in commands for param in command.params]
-    options = [max(param.opts, key=len) for param in params if isinstance(param, click.Option)]
-    assert [option for option in options if f"`{option}" not in text and f" {option}" not in text] == []
 
 
 def test_the_page_of_options_is_up_to_date():
@@ -131,24 +81,3 @@ def test_the_types_of_columns_are_described():
             (column.name, words.get(str(column.kind), str(column.kind).partition("[")[0])) for column in table.columns
         ]
         assert shown == kinds, table.file
-
-
-def test_every_name_of_recurring_jobs_is_described():
-    """Columns and keys of files in docs/files.md; public names and published signatures in docs/zeus.md."""
-    keys = {*RUN_COLUMNS, *(field.name for kind in (zeus.Job, Simulation) for field in fields(kind))}
-    assert_named({*keys, *TRACES, "group", "simulation", "failure", "runs", "inputs", "versions"}, page("files"))
-    names = {*zeus.__all__, *zeus.Corrections.__slots__, *TRACES}
-    names |= {*shipped("bftrainer.batch_size_optimizers"), *shipped("bftrainer.power_limit_optimizers")}
-    assert sorted(name for name in names if not re.search(rf"[`.]{name}\b", page("zeus"))) == []
-    assert [signature(each) for each in PUBLISHED if signature(each) not in page("zeus")] == []
-
-
-def test_every_name_of_the_master_is_described():
-    """Keys of the job file, policies, meters, variables and the published signature are in docs/master.md."""
-    wanted = {*JobFile.model_fields, *LaunchedJob.model_fields, *BATCH_SIZES.names(), *get_args(Measure)}
-    wanted -= {"schema_", "oracle"}
-    assert_named({*wanted, *RunEnvironment(target_metric=0.5, max_power_w=1.0, gpus=1).variables()}, page("master"))
-    assert signature(ZeusMaster) in page("master")
-    parameters = inspect.signature(ZeusMaster).parameters.values()
-    by_name = {each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY}
-    assert_named(by_name, page("master"))

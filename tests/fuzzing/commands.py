@@ -1,8 +1,6 @@
 """Commands that read the small files, and options and values that they may not like."""
 
 # ruff: noqa: SIM905
-from __future__ import annotations
-
 import click
 from hypothesis import strategies as st
 

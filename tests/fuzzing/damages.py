@@ -1,8 +1,6 @@
 """Damage to bytes, lines, fields and trees of values, drawn by Hypothesis; what one would rather not get as a value."""
 
 # ruff: noqa: SIM905
-from __future__ import annotations
-
 import io
 import json
 import pickletools

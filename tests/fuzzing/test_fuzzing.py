@@ -1,7 +1,5 @@
 """Whatever a file, an option or a place holds, it is used or refused in one line, and nothing else is touched."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource

@@ -1,7 +1,5 @@
 """Small files that cases damage: shipped samples, those of the tests' own helpers, and what commands make of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

@@ -4,8 +4,6 @@
 writes nothing and ends with status 1 if anything differs. File names after it choose among the files.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from argparse import ArgumentParser

@@ -3,8 +3,6 @@
 Steps of a scene run in order in one directory. The pages themselves run too: see `tests/docs/test_examples.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

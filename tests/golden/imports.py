@@ -4,8 +4,6 @@ A transition is a row of the node log. Its three integers are the time in ns sin
 node (its place in the log's metadata) and 1 if it becomes idle, else 0; digested like the hand-overs of `replays.py`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shlex

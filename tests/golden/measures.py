@@ -1,7 +1,5 @@
 """Which values are kept in which file, and how each is measured."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

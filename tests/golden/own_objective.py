@@ -1,7 +1,5 @@
 """An objective of a user's own, as docs/objectives.md shows one."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from bftrainer.model import static

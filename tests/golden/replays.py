@@ -6,8 +6,6 @@ is released). Their digest is the SHA-256 of all of them as little-endian int64,
 library changes it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Commands called in this process, each in a directory of its own: what they print and write is public."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from inspect import signature

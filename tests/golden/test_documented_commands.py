@@ -3,8 +3,6 @@
 Words of messages are nobody's contract and are not looked at, but for figures and names among them.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

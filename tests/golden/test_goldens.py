@@ -1,7 +1,5 @@
 """Replays and imports give what they gave: counts, hand-overs and transitions exactly, sums of floats to 12 digits."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.golden.imports import IMPORTS

@@ -1,10 +1,6 @@
 """What counts as a difference, and what the command says of one."""
 
-from __future__ import annotations
-
 import json
-
-import pytest
 
 from tests.golden import values
 from tests.golden.__main__ import compare_files, main
@@ -13,33 +9,17 @@ from tests.golden.values import differences
 KEPT = {"events": 5, "work": 1.0, "times": [1, None], "ledger": {"useful": 0.1}, "by": "demand"}
 
 
-@pytest.mark.parametrize(
-    ("change", "found"),
-    [
-        ({}, []),
+def test_differences():
+    """Counts and texts are compared exactly, floats to 12 digits; what differs is named with both values."""
+    for change, told in (
         ({"work": 1.0 + 4e-13}, []),  # another order of adding up
         ({"work": 1.0 + 4e-12}, ["work: 1.0 -> 1.000000000004"]),
         ({"work": 1}, ["work: 1.0 -> 1"]),  # a number has become a count
-        ({"events": 6}, ["events: 5 -> 6"]),
         ({"times": [2, None]}, ["times[0]: 1 -> 2"]),
-        ({"times": [1]}, ["times: [1, null] -> [1]"]),
         ({"ledger": {}}, ['ledger/useful: 0.1 -> "absent"']),
-        ({"new": True}, ['new: "absent" -> true']),
-        ({"by": "pool"}, ['by: "demand" -> "pool"']),
-    ],
-)
-def test_differences(change, found):
-    """Counts and texts are compared exactly, floats to 12 digits; what differs is named with both values."""
-    assert list(differences(KEPT, KEPT | change)) == found
-
-
-def test_files_hold_what_is_saved(tmp_path, monkeypatch):
-    """Values come back as they were, with one value a line and long lists folded."""
-    monkeypatch.setattr(values, "FOLDER", tmp_path)
-    values.save("x.json", {"case": KEPT | {"times": list(range(100))}})
-    assert values.load("x.json")["case"] == KEPT | {"times": list(range(100))}
-    assert max(map(len, (tmp_path / "x.json").read_text().splitlines())) <= 120
-    assert values.load("absent.json") == {}
+        ({"by": "pool", "new": True}, ['by: "demand" -> "pool"', 'new: "absent" -> true']),
+    ):
+        assert list(differences(KEPT, KEPT | change)) == told
 
 
 def test_changes_are_printed_and_written(tmp_path, monkeypatch, capsys):

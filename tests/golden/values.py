@@ -1,7 +1,5 @@
 """Values kept as JSON, and how those of today are compared with them."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Tables: what goes in as records comes out as records, also in parts, and is kept as columns."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Tasks for objectives to judge: plain ones, and tuned ones at several power limits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

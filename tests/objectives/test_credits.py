@@ -1,7 +1,5 @@
 """Objectives on their own: formulas by hand, what they decide and refuse, and what all of them keep to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Objectives by name, their modifiers, and what they add beyond sums: rows that bind, quotas, fairness."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Compare the product with the reference on many random worlds: `python -m tests.reference --worlds 2000 --seed 1`."""
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """Where a replay of the product differs from the reference: whole numbers exactly, floats but for rounding."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Exhaustive search, which solvers are checked against on tiny problems."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Small random worlds of each kind, drawn from a seed: a node log, tasks, settings, and what was measured of jobs."""
 
-from __future__ import annotations
-
 import csv
 import math
 from dataclasses import dataclass, fields, replace

@@ -1,7 +1,5 @@
 """Settings of a replay, and the rows of the log that it offers."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from dataclasses import dataclass

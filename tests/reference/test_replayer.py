@@ -1,7 +1,5 @@
 """The product replays small random worlds as the reference does, and any difference is found."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from importlib import import_module

@@ -7,8 +7,6 @@ source is You, Chung, Chowdhury, "Zeus", NSDI '23. Costs are computed in the ord
 stopping rounds them down to whole epochs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What tests of pages and figures share: two finished runs, an assessment, and what holds of every page."""
 
-from __future__ import annotations
-
 import json
 import re
 import xml.etree.ElementTree as ET

@@ -1,7 +1,5 @@
 """Charts hold what runs recorded, and what is left out of them does not change the picture."""
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib
@@ -13,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.report import run_figures
-from bftrainer.report.finished_run import FinishedRun, Holdings, TaskSpans, short_names, thin_steps
+from bftrainer.report.finished_run import FinishedRun, Holdings, TaskSpans, thin_steps
 from bftrainer.report.run_figures import pool_lines, timeline_of
 
 
@@ -65,22 +63,6 @@ def test_long_runs_are_thinned(run, monkeypatch):
     idle = lines([replace(run, steps=steps)])["idle"]["value"]
     assert idle.size < 5_000
     assert idle.max() == long.size - 1
-
-
-def test_names_of_runs_stay_short_and_apart():
-    """Long ones are cut, and those that are alike then have numbers."""
-    names = ("<b>x", "n" * 50 + "1", "n" * 50 + "2")
-    shown = [run.name for run in short_names([replace(roster(2), name=name) for name in names])]
-    assert shown[0] == "1. <b>x"
-    assert len(set(shown)) == 3
-    assert max(map(len, shown)) < 30
-
-
-def test_thinned_steps_by_hand():
-    """Few points stay; of each of two pieces stay the first row, the last, the smallest and the largest."""
-    assert thin_steps(np.arange(10.0), [np.arange(10)], 10.0, 5).tolist() == list(range(10))
-    values = np.array([5, 9, 1, 4, 4, 4, 7, 7, 0, 8, 8, 8])
-    assert thin_steps(np.arange(12.0), [values], 12.0, 2).tolist() == [0, 1, 2, 5, 6, 8, 11]
 
 
 @given(st.integers(0, 2**31), st.integers(2, 40), st.integers(1, 2000))

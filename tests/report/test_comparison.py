@@ -1,7 +1,5 @@
 """Runs beside one another: what differs, by how much, and what cannot be compared."""
 
-from __future__ import annotations
-
 import pytest
 
 from bftrainer.report.comparison import TIES, compare_runs, figures_of, group_seeds
@@ -85,12 +83,6 @@ def test_times_of_the_clock_are_not_judged():
 
 def test_other_ends_of_other_solvers_are_explained():
     """Runs that differ in their solver alone, and end at different times, choose differently between ties."""
-    first, other = run(settings=_solved_by("dp"), window_s=100.0), run(settings=_solved_by("cbc"), window_s=90.0)
-    assert compare_runs("ab", [first, other]).note_of_ties == TIES
-    assert compare_runs("ab", [first, run(settings=_solved_by("cbc"), window_s=100.0)]).note_of_ties is None
-    assert compare_runs("ab", [first, run(settings=_solved_by("dp"), window_s=90.0)]).note_of_ties is None
-
-
-def _solved_by(solver):
-    """Settings with this solver."""
-    return {"forward_time_s": 10.0, "solver": solver}
+    for solver, window_s, note in (("cbc", 90.0, TIES), ("cbc", 100.0, None), ("dp", 90.0, None)):
+        other = run(settings=BASE["settings"] | {"solver": solver}, window_s=window_s)
+        assert compare_runs("ab", [run(window_s=100.0), other]).note_of_ties == note

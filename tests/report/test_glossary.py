@@ -1,7 +1,5 @@
 """Every figure that pages explain exists, and is shown as people read it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The ledger: each idle node-second once, in the part that says where it went, and what limited a run."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -57,50 +55,33 @@ def test_costs_by_hand(tmp_path):
     }  # fmt: skip
 
 
-THIRDS = {"useful": 2 / 3}
+THREE, ONE, THIRDS = [(n, 0, 100) for n in range(3)], [(0, 0, 100)], {"useful": 2 / 3}
+LATE = THIRDS | {"admission": 1 / 6, "demand": 1 / 6}
+STEEP = replace(task(), scaling=ScalingCurve((0, 1, 2), (0.0, 1.0, 1.5)))
 
 
 @pytest.mark.parametrize(
     ("spans", "end_s", "tasks", "options", "parts"),
     [
         # Three nodes idle for 100 s, and one task of at most two: a third is wanted by nobody.
-        ([(n, 0, 100) for n in range(3)], 100, [task()], {}, THIRDS | {"demand": 1 / 3}),
+        (THREE, 100, [task()], {}, THIRDS | {"demand": 1 / 3}),
         # The same with a second task that -maxJ 1 keeps waiting; submitted at half-time, it counts from then on.
-        (
-            [(n, 0, 100) for n in range(3)],
-            100,
-            [task(), task("J1", submit_s=50.0)],
-            {"max_tasks": 1},
-            THIRDS | {"admission": 1 / 6, "demand": 1 / 6},
-        ),
+        (THREE, 100, [task(), task("J1", submit_s=50.0)], {"max_tasks": 1}, LATE),
         # A task that needs two nodes cannot use one; a start that costs more than the forward time is not made.
-        ([(0, 0, 100)], 100, [replace(task(), min_nodes=2)], {}, {"declined": 1.0}),
-        ([(0, 0, 100)], 100, [task(grow_cost_s=20.0)], {"startup_cost": "full"}, {"declined": 1.0}),
+        (ONE, 100, [replace(task(), min_nodes=2)], {}, {"declined": 1.0}),
+        (ONE, 100, [task(grow_cost_s=20.0)], {"startup_cost": "full"}, {"declined": 1.0}),
         # A node idle for 100 s that is offered after 30 s; one idle for 20 s never is.
-        (
-            [(0, 0, 100), (1, 10, 30)],
-            200,
-            [task()],
-            {"offer_after_s": 30.0},
-            {"useful": 70 / 120, "not_offered": 50 / 120},
-        ),
+        ([*ONE, (1, 10, 30)], 200, [task()], {"offer_after_s": 30.0}, {"useful": 70 / 120, "not_offered": 50 / 120}),
         # A task that does 1.5 work/s on two nodes, and 1 on one: a quarter of what it holds is below its best.
-        (
-            [(0, 0, 100), (1, 0, 100)],
-            100,
-            [replace(task(), scaling=ScalingCurve((0, 1, 2), (0.0, 1.0, 1.5)))],
-            {},
-            {"useful": 0.75, "below_best": 0.25},
-        ),
+        ([*ONE, (1, 0, 100)], 100, [STEEP], {}, {"useful": 0.75, "below_best": 0.25}),
         # Without idle nodes, nothing divided by nothing is unknown.
         ([], 100, [task()], {}, {}),
     ],
 )
 def test_parts_by_hand(spans, end_s, tasks, options, parts):
     """Each second that a node is idle goes to the part that says why it was not useful, if it was not."""
-    assert shares(ledger(log_of(spans, end_s), tasks, **options)) == {
-        name: pytest.approx(parts[name]) for name in parts
-    }
+    found = shares(ledger(log_of(spans, end_s), tasks, **options))
+    assert found == {name: pytest.approx(parts[name]) for name in parts}
 
 
 def test_the_largest_loss_limits():

@@ -1,7 +1,5 @@
 """The report's numbers, from records made by hand, and means of repeated ones with their intervals."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -59,15 +57,6 @@ def test_pool_metrics():
         "preemption_loss_share": 30 / 500,
         "return_on_investment": 420 / (400 + 100 - 50),
     }
-
-
-def test_pool_metrics_of_some_intervals():
-    """Where fewer than 6 nodes are idle, only the second interval counts."""
-    intervals = Intervals.of(RECORDING)
-    metrics = pool_metrics(intervals.where(intervals.idle < 6))
-    assert (metrics["idle_node_s"], metrics["used_node_s"], metrics["eq_nodes"]) == (10, 10, 2.0)
-    assert (metrics["work_done"], metrics["rescale_loss_share"], metrics["preemption_loss_work"]) == (50.0, 0.5, 0.0)
-    assert metrics["return_on_investment"] == 1.0
 
 
 def test_work_at():

@@ -1,7 +1,5 @@
 """Figures of runs for print: what is drawn, with what beside it; runs that differ in seeds alone are one."""
 
-from __future__ import annotations
-
 import re
 import sys
 from dataclasses import replace
@@ -12,17 +10,7 @@ import pytest
 
 from bftrainer.cli.results import fill_settings
 from bftrainer.errors import SettingsError
-from bftrainer.report.drawing import (
-    FORMS,
-    WIDTHS_MM,
-    Sheet,
-    axes_or_new,
-    check_drawable,
-    page_style,
-    print_figure,
-    render_figure,
-    require_matplotlib,
-)
+from bftrainer.report.drawing import FORMS, WIDTHS_MM, Sheet, axes_or_new, check_drawable, page_style, print_figure
 from bftrainer.report.run_figures import plot_allocation, plot_losses, plot_pool, plot_setting
 from tests.report.conftest import change
 
@@ -142,52 +130,28 @@ def test_settings_that_are_texts_have_marks_without_a_line(run):
     assert container.lines[0].get_ydata()[1] == pytest.approx(90.0)
 
 
-def test_each_run_of_a_pool_has_a_panel(run):
-    """With its name, from no node to more than its most; the caption names the machine."""
-    large = replace(run, name="second", steps=dict(run.steps) | {"idle": run.steps["idle"] * 50})
-    drawn = lay_out(lambda sheet: plot_pool([run, large], sheet))
-    axes = drawn.figure.axes
-    assert [ax.get_title(loc="left") for ax in axes] == ["plain", "second"]
-    assert all(ax.get_ylim()[0] == 0 for ax in axes)
-    assert axes[1].get_ylim()[1] > 10 * axes[0].get_ylim()[1]
-    assert "scales of their own" in drawn.caption
-    assert "Replay of sample-idle.parquet, 512 nodes, 2021-02-10 00:00 to " in drawn.caption
+def test_data_are_what_is_drawn(run):
+    """The spans of the Gantt chart are those of the table, and amount to the node-time that tasks held.
 
-
-def test_losses_are_the_ledger(run):
-    """The bars of a run fill its idle node-time, except rounding noise; runs of earlier versions have none."""
-    bars = lay_out(lambda sheet: plot_losses([run], sheet)).figure.axes[0].patches
-    assert sum(bar.get_width() for bar in bars) == pytest.approx(100.0)
-    noise = change(run, ledger={"useful": 1.0, "rescaling": -1.7e-16})
-    assert [bar.get_width() for bar in lay_out(lambda sheet: plot_losses([noise], sheet)).figure.axes[0].patches] == [
-        100
-    ]
+    The bars of losses fill the idle node-time, except rounding noise; runs of earlier versions have none.
+    """
+    drawn = lay_out(lambda sheet: plot_allocation(run, sheet))
+    node_s = sum((end - begin) * nodes for _, begin, end, nodes in drawn.rows)
+    assert node_s == pytest.approx(run.summary["used_node_s"])
+    assert sum(len(collection.get_paths()) for collection in drawn.figure.axes[0].collections) == len(drawn.rows)
+    for ledger in (run.summary["ledger"], {"useful": 1.0, "rescaling": -1.7e-16}):
+        changed = change(run, ledger=ledger)
+        bars = lay_out(lambda sheet, changed=changed: plot_losses([changed], sheet)).figure.axes[0].patches
+        assert sum(bar.get_width() for bar in bars) == pytest.approx(100.0)
     older = replace(run, name="older", summary={key: run.summary[key] for key in run.summary if key != "ledger"})
     with pytest.raises(SettingsError, match="older: The run has no ledger"):
         plot_losses([run, older], Sheet())
 
 
-def test_data_are_what_is_drawn(run):
-    """The spans of the Gantt chart are those of the table, and amount to the node-time that tasks held."""
-    drawn = lay_out(lambda sheet: plot_allocation(run, sheet))
-    node_s = sum((end - begin) * nodes for _, begin, end, nodes in drawn.rows)
-    assert node_s == pytest.approx(run.summary["used_node_s"])
-    assert sum(len(collection.get_paths()) for collection in drawn.figure.axes[0].collections) == len(drawn.rows)
-
-
-def test_axes_are_the_user_s_or_new():
-    """Axes of the user are handed back; new ones stand alone on a figure of the size asked for."""
-    ax = axes_or_new(None, (3.0, 2.0))
-    assert axes_or_new(ax) is ax
-    assert ax.figure.axes == [ax]
-    assert ax.figure.get_size_inches().tolist() == [3.0, 2.0]
-    assert render_figure(ax, "svg") == render_figure(ax.figure, "svg")
-    assert check_drawable("A.SVG") == "svg"
-
-
-@pytest.mark.parametrize("use", [lambda: check_drawable("a.svg"), require_matplotlib, lambda: axes_or_new(None)])
-def test_without_matplotlib(monkeypatch, use):
+def test_without_matplotlib(monkeypatch):
     """Where matplotlib is not installed, one line says what brings it."""
+    assert check_drawable("A.SVG") == "svg"
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(SettingsError, match=r"the extra report .*pip install '\.\[report\]'$"):
-        use()
+    for use in (lambda: check_drawable("a.svg"), lambda: axes_or_new(None)):
+        with pytest.raises(SettingsError, match=r"the extra report .*pip install '\.\[report\]'$"):
+            use()

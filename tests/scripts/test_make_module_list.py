@@ -1,7 +1,5 @@
 """The page for developers names each module."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The embedded sample is what its script makes; what it resembles is told in datasets/README.md."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys

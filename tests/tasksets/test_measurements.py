@@ -1,7 +1,5 @@
 """Scaling curves from measured throughput, and profiles of training runs."""
 
-from __future__ import annotations
-
 import tomllib
 
 import pytest
