@@ -396,8 +396,8 @@ def verdict_of(plan: AssessPlan, answer: Mapping[str, Any]) -> dict[str, Any]:
     of_idle = f"{format_value(empty['share'], 'share')} of the idle time"
     if empty["node_hours"]:
         more_h = f"{'' if doubts else 'another '}{max(best['mostly_empty_node_hours'], 0.0):,.0f} node-hours"
-        when = f"while the machine stood mostly empty (that time holds {of_idle})"
-        mostly_empty = f"Such tasks would recover {more_h} {when}; they are not counted."
+        mostly_empty = f"{of_idle} is not counted, as more than half of the machine stood empty then; such tasks would "
+        mostly_empty += f"recover {more_h} in it."
     if doubts:
         verdict, colour, sentence = "none", "gray", f"No verdict: {'; '.join(doubts)}."
         by_watch = answer["log"]["provenance"].get("format") == "watch"
@@ -407,8 +407,12 @@ def verdict_of(plan: AssessPlan, answer: Mapping[str, Any]) -> dict[str, Any]:
         is_all = len(passed) == len(kinds)
         verdict, colour = "worth it" if is_all else "only for some", "green" if is_all else "amber"
         names = "" if is_all else f" only for {' and '.join(map(name_tasks, passed))}"
-        if empty["share"] > MOST_EMPTY:
-            colour, names = "amber", f"{names}, with care because the machine stood mostly empty in {of_idle}"
+        gone = (answer["log"]["provenance"].get("coverage") or {}).get("missing_ids_share") or 0.0
+        if empty["share"] > MOST_EMPTY or gone > MOST_DOUBT:
+            colour, names = "amber", f"{names}, with care"
+        if gone > MOST_DOUBT:
+            names += f" as {100 * gone:.2g} % of the job ids are in no row, whose nodes look idle"
+            next_texts.insert(0, "Which records are missing: export the log again, with all jobs of all states.")
         sentence = f"Worth it{names}: {_describe_amounts(best, answer, plan)}."
         recommended = {"kind": best["name"], **{name: best["settings"][name] for name in RECOMMENDED}}
     else:
@@ -519,6 +523,8 @@ def _list_caveats(answer: Mapping[str, Any], best: Mapping[str, Any], prices: Ma
     lacking = _select((prices.node_w is None, "--node-power"), (prices.price_kwh is None, "--price-kwh"))
     lacks_idle = prices.node_w is not None and prices.idle_w is None
     return _select(
+        (was_empty, "Not counted is the time while more than half of the nodes are idle, but in shares of losses."),
+        (was_empty, "Such time may be maintenance, outages or missing records: you know whether to lend those nodes."),
         *((bool(note), f"{note[:1].upper()}{note[1:]}") for note in notes),
         (is_of_blocks, "Node-hours, prices, power and the assumed tasks are of such a node, not of the machine's."),
         (part != "node", f"A node here is one {part} (--unit); node-hours, prices, power and tasks are of these."),
@@ -526,8 +532,6 @@ def _list_caveats(answer: Mapping[str, Any], best: Mapping[str, Any], prices: Ma
         (_is_unchecked(log), "Coverage was not checked: the node log does not say how it was recorded."),
         (has_interval, f"Intervals are of 95 % over {number} {unit}s (Student's t), as if {unit}s were independent."),
         (has_interval, "Intervals say nothing of years that differ."),
-        (was_empty, "Not counted is the time while more than half of the nodes are idle, but in shares of losses."),
-        (was_empty, "Such time may be maintenance, outages or missing records: you know whether to lend those nodes."),
         (is_own, "The tasks were repeated, without dates, until they saturate the pool: your users may submit fewer."),
         (is_own, "Saving checkpoints takes no time, but for what the tasks' costs of change include."),
         (not is_own, "Tasks are assumed: scaling, memory, checkpoints and start of each kind are listed with it."),

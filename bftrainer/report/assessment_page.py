@@ -60,8 +60,11 @@ def assessment_page(result: Assessment) -> Page:
     log, kind = result["log"], _best_kind(result)
     limit, name = limit_in_words(kind), name_tasks(kind["name"])
     has_empty = bool(result["idle"]["mostly_empty"]["node_hours"])
-    is_new = limit is not None and limit not in result["sentence"]
-    texts = [result["sentence"], result["mostly_empty"], is_new and f"What limits {name}: {limit}."]
+    # What is not counted may be more than any loss, and without a verdict there is nothing to limit.
+    is_said = limit is None or limit in result["sentence"] or result["verdict"] == "none"
+    losses = [kind["ledger"].get(part) or 0.0 for part in PARTS[1:]]
+    is_larger = max(losses) > result["idle"]["mostly_empty"]["share"]
+    texts = [result["sentence"], result["mostly_empty"], is_larger and not is_said and f"What limits {name}: {limit}."]
     partitions = [
         [partition, f"{row['nodes']:,}", format_value(row["share"], "share")]
         for partition, row in result["idle"]["by_partition"].items()
@@ -85,6 +88,9 @@ def assessment_page(result: Assessment) -> Page:
         )
         if len(result["worth_for"]) > 1:
             advice.append(f"Worth it for: {', '.join(result['worth_for'])}.")
+        advice.append(
+            "Then train: `bftrainer harvest run tasks.toml --engine slurm --partition NAME --dry-run` starts nothing yet."
+        )
     return Page(
         title="Is harvesting worth it here?",
         subtitle=f"{log['nodes']:,} nodes, {log['window'][0][:16]} to {log['window'][1][:16]} UTC",
@@ -119,7 +125,11 @@ def _cards(result: Assessment, kind: Kind) -> Iterator[Card]:
     text = f"{idle['mean_nodes']:,.1f} nodes on average"
     if result["log"]["quality"] is None or "when nodes were down" in notes:
         text += ", if none was down: an upper bound"
-    yield Card("idle", format_value(idle["share"], "share"), f"{text}.")
+    share, empty = format_value(idle["share"], "share"), idle["mostly_empty"]["share"]
+    if empty:
+        text = f"{share} with the time in which more than half of the machine stood empty; {text}"
+        share = format_value(idle["share"] * (1.0 - empty), "share")
+    yield Card("idle and counted" if empty else "idle", share, f"{text}.")
     if result["verdict"] == "none":
         return
     low, high = kind["useful_node_hours_ci95"]

@@ -24,6 +24,7 @@ MOST_CARDS = 6
 """Cards on the first side of a page."""
 MOST_ROWS = 500
 """Rows of a table of a campaign's page."""
+_TONES = {"good": "green", "fair": "orange", "poor": "red"}
 _NO_NOTE = "All decisions are proven optimal, the scaling of tasks was given, and nothing was trimmed of the node log."
 
 
@@ -156,6 +157,7 @@ def print_pages(pages: Sequence[Page]) -> bytes:
 def _draw_side(page: Page) -> Figure:
     """The first side of a page on A4."""
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     figure = Figure(figsize=(8.27, 11.69))
     soft: dict[str, Any] = {"color": palette()["soft"]}
@@ -166,7 +168,14 @@ def _draw_side(page: Page) -> Figure:
 
     write(0.965, _wrap(page.title, 58, 2), 15, weight="bold")
     write(0.92, page.subtitle, 9, **soft)
-    write(0.9, _wrap(page.verdict, 92, 4), 10.5)
+    # The verdict is never cut: a long one is smaller.
+    size = next(
+        size for size in (10.5, 9.0, 8.0, 7.0) if len(page.verdict) < 4 * 85 * (10.5 / size) ** 2 or size == 7.0
+    )
+    write(0.9, _wrap(page.verdict, int(92 * 10.5 / size), 12), size)
+    if page.tone:
+        colour = palette()[_TONES[page.tone]]
+        figure.add_artist(Line2D((0.058, 0.058), (0.84, 0.9), color=colour, linewidth=3.0))
     for at, card in enumerate(page.cards[:MOST_CARDS]):
         x, y = 0.07 + 0.3 * (at % 3), 0.82 - 0.08 * (at // 3)
         write(y, card.label, 8.5, x, weight="bold")
