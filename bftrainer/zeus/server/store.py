@@ -111,9 +111,9 @@ class JobStore:
     def __init__(self, engine: sa.Engine, place: Path | None = None) -> None:
         self._engine, self._place = engine, place
         self._inode: int | None = None
-        # One statement is a transaction by itself, which spares PostgreSQL two of three messages.
+        # One statement is a transaction by itself, which spares a database two of three.
         is_remote = engine.dialect.name == "postgresql"
-        self._single = engine.execution_options(isolation_level="AUTOCOMMIT") if is_remote else engine
+        self._single = engine.execution_options(**{"isolation_level": "AUTOCOMMIT"} if is_remote else {"single": True})
         self.generation = 0
         sa.event.listen(engine, "connect", self._count_connection)
 
@@ -325,7 +325,12 @@ def _open_sqlite(url: URL, *, read_only: bool) -> sa.Engine:
             connection.execute(f"PRAGMA {pragma}").close()
 
     sa.event.listen(engine, "connect", prepare)
-    sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+
+    def begin(connection: sa.Connection) -> None:
+        if "single" not in connection.get_execution_options():
+            connection.exec_driver_sql("BEGIN")
+
+    sa.event.listen(engine, "begin", begin)
     return engine
 
 
