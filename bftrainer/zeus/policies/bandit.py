@@ -211,12 +211,6 @@ class GaussianTS:
         log_choice(logger, self.verbose, self.name, "The draw is best for arm %s.", best)
         return best
 
-    def skip_prediction(self, *, is_explored: bool) -> None:
-        """Take the random numbers of a prediction whose choice is known; `is_explored`: all arms were."""
-        self.rng.choice(len(self.arms), len(self.arms), replace=False)
-        if is_explored:
-            self.rng.standard_normal(len(self.arms))
-
     def _draw(self) -> dict[int, float]:
         draws = {}
         for arm, normal in zip(self.arms, self.rng.standard_normal(len(self.arms)).tolist(), strict=True):
@@ -357,19 +351,22 @@ class PrunedBandit:
                 return self.manager.next_batch_size()
             self.bandit = self._make_bandit()
             self.explored = {}
+        self.learn_recorded()
         return self.bandit.predict()
 
     def skip_prediction(self) -> None:
-        """Go on as after a prediction whose choice is known; what was only recorded need not be learned for that."""
+        """Take the random numbers of a prediction whose choice is known; recorded runs need not be learned for that."""
         if self.bandit is None:
             self.predict()
             return
         bandit, window = self.bandit, self.settings.window_size or sys.maxsize
+        bandit.rng.choice(len(bandit.arms), len(bandit.arms), replace=False)
         counts = (
             min(len(self.rewards[arm]), window) if arm in self.recorded else bandit.beliefs[arm].observations
             for arm in bandit.arms
         )
-        bandit.skip_prediction(is_explored=all(count >= bandit.num_exploration for count in counts))
+        if all(count >= bandit.num_exploration for count in counts):
+            bandit.rng.standard_normal(len(bandit.arms))
 
     def observe(self, batch_size: int, cost: float, converged: bool | None, *, exploration: bool) -> None:
         """Learn from a run of finite cost; while batch sizes are pruned, only an `exploration` teaches the pruning."""
@@ -377,7 +374,7 @@ class PrunedBandit:
         self.learn_recorded()
 
     def record(self, batch_size: int, cost: float, converged: bool | None, *, exploration: bool) -> None:
-        """Take note of a run, from which the bandit has to learn before it predicts."""
+        """Take note of a run, from which the bandit learns before it predicts."""
         size = int(batch_size)
         if self.bandit is None:
             # Checked first, so that a refused run changes nothing.

@@ -111,13 +111,9 @@ def make_router(role: Role, tag: str) -> APIRouter:
             """Do nothing: the guard has read the token, and this is for the document only."""
 
     token = Depends(DocumentedToken(scheme_name="token", auto_error=False))
+    # The published client sends no content type; browsers are kept out by other means.
     return APIRouter(
-        tags=[tag],
-        responses=_ERRORS,
-        route_class=GuardedRoute,
-        dependencies=[token],
-        # The published client sends no content type; browsers are kept out by other means.
-        strict_content_type=False,
+        tags=[tag], responses=_ERRORS, route_class=GuardedRoute, dependencies=[token], strict_content_type=False
     )
 
 

@@ -128,21 +128,17 @@ class JobStore:
         column cannot hold a value.
         """
         try:
-            self._check_place()
+            if self._place is not None:  # what is written to a file that was removed or replaced would be lost with it
+                inode = self._place.stat().st_ino if self._place.exists() else None
+                self._inode = self._inode or inode
+                if inode != self._inode:
+                    raise FileNotFoundError(f"{self._place.name} was removed or replaced")
             with (self._single if single else self._engine).begin() as connection:
                 yield connection
         except (DataError, OverflowError) as error:
             raise UnusableValueError("Expected names and numbers that the database can hold.") from error
         except (SQLAlchemyError, OSError) as error:
             raise StoreUnavailableError(_reason(error)) from error
-
-    def _check_place(self) -> None:
-        """Raise an `OSError` if the database's file was removed or replaced: what is written would be lost with it."""
-        if self._place is not None:
-            inode = self._place.stat().st_ino if self._place.exists() else None
-            self._inode = self._inode or inode
-            if inode != self._inode:
-                raise FileNotFoundError(f"{self._place.name} was removed or replaced")
 
     def add_jobs(self, jobs: Iterable[tuple[StoredJob, list[TrialRow]]]) -> None:
         """Insert jobs with their trials, all or none."""

@@ -83,8 +83,7 @@ class TunedJob:
             if is_start:
                 job.hand_out(trial.type, trial.batch_size, number)
             else:
-                job.record(trial)
-        job.pruned.learn_recorded()
+                job.learn(trial)
         return job
 
     @property
@@ -143,12 +142,7 @@ class TunedJob:
         return ReportResponse.model_construct(stop_train=stop, converged=converged, message=message), cost
 
     def learn(self, trial: TrialRow) -> None:
-        """Learn from a trial that has ended with a result."""
-        self.record(trial)
-        self.pruned.learn_recorded()
-
-    def record(self, trial: TrialRow) -> None:
-        """Take note of a trial with a result, which the bandit has to learn from before it predicts."""
+        """Learn from a trial that has ended with a result; the bandit does when it is asked next."""
         assert trial.cost is not None
         is_expected = self.pruned.manager.expecting is not None and self.exploring == trial.trial_number
         self.pruned.record(trial.batch_size, trial.cost, bool(trial.converged), exploration=is_expected)
@@ -157,6 +151,7 @@ class TunedJob:
 
     def arms(self) -> list[Arm]:
         """List the bandit's arms."""
+        self.pruned.learn_recorded()
         bandit = self.pruned.bandit
         if bandit is None:
             return []

@@ -178,6 +178,7 @@ options = st.fixed_dictionaries({"num_pruning_rounds": st.integers(0, 3), "windo
 
 def facts(job):
     """All that is known of a job, to the bit."""
+    job.arms()
     pruned, manager, bandit = job.pruned, job.pruned.manager, job.pruned.bandit
     rewards = {size: log.tolist() for size, log in pruned.rewards.items()}
     learned = sorted(rewards.items()), sorted(pruned.explored.items()), sorted(vars(manager).items())
