@@ -183,9 +183,6 @@ class Slurm:
             if node not in self._running:
                 self.start_node(node)
         self._cancel_all()
-        for row in self.told("scontrol", "-o", "show", "res").splitlines():
-            if row.startswith("ReservationName="):
-                self.told("scontrol", "delete", row.split()[0])
         until(lambda: all(state in ("idle", "planned") or self._resumed(node) for node, state in self.states().items()))
 
     def _resumed(self, node: str) -> bool:

@@ -110,6 +110,15 @@ FAST = table("b", scaling={"model": "linear", "rate_1": 1000.0})
                    2.2 lost n1 n2 -> over interrupted""",
             ),
             (
+                "a task whose ranks end by themselves is done; all nodes are given back, and the harvest is over then",
+                """1 idle n1 n2 -> ask n1 n2
+                   1 up n1 n2 -> start a.1 n1 n2
+                   9 report a.1 1e6 1e6 8 ->
+                   9 exit a.1 n1 ->
+                   9.1 exit a.1 n2 -> say a is done.; release n1 n2
+                   9.2 lost n1 n2 -> over finished""",
+            ),
+            (
                 "after a restart all begins with the pool: carriers and ranks are gone",
                 """1 idle n1 n2 -> ask n1 n2
                    1 up n1 n2 -> start a.1 n1 n2
@@ -184,31 +193,6 @@ def test_decisions_choose_who_gives_way():
     play(made, script, [table("b", max_nodes=2), table("c", **dear)])
     assert [len(life.nodes) for life in made.tasks.values()] == [2, 0, 2]
     play(made, "600 want 1 -> lend n5\n600 want 9 -> lend n1 n2 n5 n6")
-
-
-def test_a_task_whose_ranks_end_by_themselves_is_done():
-    """All nodes are given back, and the harvest is over when they are."""
-    made = controller()
-    script = """
-    1 idle n1 n2
-    1 up n1 n2
-    9 report a.1 1e6 1e6 8
-    9 exit a.1 n1 ->
-    9.1 exit a.1 n2 -> say a is done.; release n1 n2
-    9.2 lost n1 n2 -> over finished
-    """
-    play(made, script)
-    made.finish("finished")
-    assert made.allocator.recorder.recording.tasks[0].work_done == 1e6
-
-
-def test_a_node_log_is_not_played_on_while_no_controller_runs():
-    """The time without one counts from the last step before a restart to the first one after it, which is written."""
-    made = controller()
-    play(made, "8 idle n1\nnow restart\nnow restart\n129.5")  # the first restarted one was killed at once
-    assert (made.changed, made.time_s - made.down_s) == (True, pytest.approx(8.0))
-    play(made, "140")
-    assert (made.changed, made.time_s - made.down_s) == (False, pytest.approx(18.5))
 
 
 # --- what is measured -------------------------------------------------------------------------------------------------

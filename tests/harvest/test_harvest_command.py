@@ -168,7 +168,7 @@ LIVE = ("run", "live.toml")
         (("run", "--sample", "-o", "mine"), "mine: Expected no directory, .* found sample.toml"),
         (("status",), "harvest: Expected the directory of a harvest, found no status.json"),
         (("stop", "none"), "none: Expected the directory of a harvest, found no journal"),
-        # Checkpoints where another task saves by default, or the journal is.
+        # Checkpoints where another task saves by default, by whatever name, or the journal is.
         (("run", "beside.toml", "-o", "h"), r"task b: Expected a checkpoint_dir of its own, got 'h', that of the harv"),
         (("run", "within.toml", "-o", "h"), r"task b: Expected a checkpoint_dir of its own, got '.*', that of task a"),
         # Options.
@@ -193,7 +193,7 @@ def test_what_cannot_be_is_refused_in_a_line(call, here, tasks, words, why):
     text = (here / tasks(("a", 1))).read_text()
     tasks(("a" * 300, 1), name="long.toml")
     tasks(("a", 1), ("b", 1), more='checkpoint_dir = "h"\n', name="beside.toml")
-    tasks(("a", 1), ("b", 1), more='checkpoint_dir = "h/checkpoints/a"\n', name="within.toml")
+    tasks(("a", 1), ("b", 1), more='checkpoint_dir = "./x/../h/checkpoints/a"\n', name="within.toml")
     (here / "two.toml").write_text(text.replace("min_nodes = 1", "min_nodes = 2"))
     (here / "bad.toml").write_text(text.partition("command")[0] + 'command = "no-such"\n')
     (here / "mine").mkdir()

@@ -66,16 +66,6 @@ def test_faults_name_file_task_and_field(written, text, fault):
         read_live_tasks(written(text))
 
 
-def test_a_checkpoint_dir_is_of_one_task(written):
-    """Two tasks would go on from each other's checkpoints, by whatever name they call the directory."""
-    text = TASK + COMMAND + 'checkpoint_dir = "same"\n' + TASK.replace('"a"', '"b"') + COMMAND
-    with pytest.raises(
-        InvalidTaskError, match=r"task b: Expected a checkpoint_dir of its own, got '\./x/\.\./same', tha"
-    ):
-        read_live_tasks(written(text + 'checkpoint_dir = "./x/../same"\n'))
-    assert len(read_live_tasks(written(text + 'checkpoint_dir = "other"\n'))) == 2
-
-
 def test_variables_of_ranks(written, tmp_path, monkeypatch):
     """Those that a rank gets are the ones that a task file may not set."""
     with closing(CarrierHub(tmp_path)) as hub:

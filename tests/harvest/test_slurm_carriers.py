@@ -347,29 +347,24 @@ NOBODY_ABOVE = r"no partition of its nodes has a PriorityTier above its 1 \(see 
         ([OFF, EQUAL], {"chosen": True}, NOBODY_ABOVE),
         # Not for less than a minute.
         ([], {"hold_s": 61.0}, "Expected --max-hold of a minute and the grace time of 2 s at least"),
+        # Nor where Slurm says what nobody understands.
+        (
+            [("partitions", "GraceTime=2", "GraceTime=soon")],
+            {},
+            r"^scontrol: Expected GraceTime to be a number, got 'soon'\.$",
+        ),
+        *(
+            ([("partitions", was, f"Tier={said} ")], {}, rf"^scontrol: .* PriorityTier to be a number, got '{said}'\.$")
+            for was, said in (("Tier=10 ", "high"), ("Tier=1 ", "-1"))
+        ),
     ],
 )
 def test_partitions_that_are_refused(toy, changes, asked, message):
     """In one line."""
     for change in changes:
         toy.edit(*change)
-    with pytest.raises(SettingsError, match=message):
+    with pytest.raises((SettingsError, PollError), match=message):
         carrier_partition("scavenge", **({"hold_s": 1800.0} | asked))
-
-
-@pytest.mark.parametrize(
-    ("was", "put", "message"),
-    [
-        ("GraceTime=2", "GraceTime=soon", r"^scontrol: Expected GraceTime to be a number, got 'soon'\.$"),
-        ("Tier=10", "Tier=high", r"^scontrol: Expected PriorityTier to be a number, got 'high'\.$"),
-        ("Tier=1 ", "Tier=-1 ", r"^scontrol: Expected PriorityTier to be a number, got '-1'\.$"),
-    ],
-)
-def test_partitions_of_nonsense(toy, was, put, message):
-    """One line says what was not understood."""
-    toy.edit("partitions", was, put)
-    with pytest.raises(PollError, match=message):
-        carrier_partition("scavenge", 1800.0)
 
 
 @pytest.mark.parametrize("said", ["\n", "1", "x h RUNNING", "slurm_load_jobs error\n1 h RUNNING 0 9"])

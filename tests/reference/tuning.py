@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bftrainer.model import TuningSpec
-from tests.zeus.reference import Pruning
+from tests.reference.recurring import Pruning
 
 MOST_TRIES, NEVER_RAN = 20, 100
 

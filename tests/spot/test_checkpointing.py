@@ -15,7 +15,7 @@ from bftrainer.spot import CheckpointedTraining, run_figures, simulate
 from bftrainer.spot.run import TIME_ACCOUNTS
 from bftrainer.tasksets.measurements import TrainingProfile
 from tests.examples import examples
-from tests.spot.reference import Reference, run
+from tests.reference.checkpointing import Reference, run
 
 S = 10**9
 PROFILE = TrainingProfile((2, 4), (10.0, 6.0), reconfiguration_s=30.0, checkpoint_s=15.0, load_s=8.0)
@@ -73,36 +73,6 @@ def test_preemption_in_an_iteration_with_a_checkpoint_in_flight():
         *((10.0, "step", 1, 2), (20.0, "step", 2, 2), (30.0, "step", 3, 2), (37.0, "reconfig", 1, 2)),
         *((77.0, "step", 2, 2), (87.0, "step", 3, 2), (97.0, "step", 4, 2)),
     ]
-
-
-def test_preemption_during_a_reconfiguration():
-    """Four nodes train at 6 s an iteration; a is lost at 10 s, b at 25 s, while the others reconfigure until 40.
-
-    Iteration 1 ends at 6, its checkpoint would end at 21: it is lost. The reconfiguration starts again at 25 and ends
-    at 55; c and d redo iteration 1 until 65 and do iteration 2 until 75. At 80 s: 10 + 15 s training, 10 redoing, 45
-    reconfiguring. Extended instead, 15 + 30 s are left at 25: until 70, and iteration 1 is redone just at 80.
-    """
-    log = log_of(80, (0, "+abcd"), (10, "-a"), (25, "-b"))
-    figures = done(log)
-    assert times(figures) == (25.0, 10.0, 45.0, 0.0)
-    assert (figures["iterations_done"], figures["iterations_lost"]) == (2, 1)
-    assert (figures["reconfigurations"], figures["reconfiguration_restarts"]) == (1, 1)
-    figures = done(log, on_loss_during_reconfigure="extend")
-    assert times(figures) == (10.0, 10.0, 60.0, 0.0)
-    assert (figures["iterations_done"], figures["reconfigurations"], figures["reconfiguration_restarts"]) == (1, 1, 1)
-
-
-def test_additions_that_make_a_pipeline():
-    """Nodes a, b train; c comes at 5 s and d at 25 s, ready at 25 and 45 s, when both stand by.
-
-    Iterations end at 10, 20, 30, 40; the checkpoint of iteration 3, written from 30 on, is complete just at 45: one
-    iteration is lost. From 75 four nodes train at 6 s: iteration 4 is redone until 81, then 5, 6, 7 until 99.
-    Training 45 + 19 s, redoing 6, reconfiguring 30.
-    """
-    figures = done(log_of(100, (0, "+ab"), (5, "+c"), (25, "+d")))
-    assert times(figures) == (64.0, 6.0, 30.0, 0.0)
-    assert (figures["iterations_done"], figures["iterations_lost"], figures["iterations_saved"]) == (7, 1, 4)
-    assert figures["largest_world_size"] == 4
 
 
 def test_a_cold_start_prepares_and_forms():

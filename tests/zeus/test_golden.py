@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
@@ -200,19 +199,3 @@ def test_published_refusals(name, published, _message):
     assert (published in kinds) == (row is None)
     assert row is None or (type(error).__name__ if error else "no exception") == row.ours
     assert "\n" not in str(error)
-
-
-def test_all_cases_made_by_hand_are_compared():
-    """864 simulations: 576 of single jobs and 288 of groups, 330 of which end in an exception."""
-    cases = [case for group in TINY.values() for case in group]
-    assert Counter(case["inputs"]["mode"] == "single" for case in cases) == {True: 576, False: 288}
-    assert sum(case["error"] is not None for case in cases) == 330
-    assert sum(len(case["history"] or ()) for case in cases) > 20_000
-
-
-def test_the_table_is_about_recorded_cases():
-    """Each row names a misuse that was recorded, or options of the simulated groups, once, with a reason."""
-    recorded = {name: kind for name, kind, _ in units()["errors"]}
-    about_misuse = [row for row in DEVIATIONS if not row.where.startswith("{")]
-    assert all(recorded[row.where] == row.published for row in about_misuse)
-    assert len({(row.where, row.published) for row in DEVIATIONS}) == len(DEVIATIONS)

@@ -103,42 +103,6 @@ def test_cold_arms_are_logged(caplog):
     assert caplog.messages == ["predict_expectations called when arm '16' is cold."]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (([], 1.0), "at least one arm, and each once, got"),
-        (([8, 8], 1.0), "each once"),
-        (([8, 16], [1.0]), "one for each of 2 arms, got"),
-        (([8, 16], [1.0, math.nan]), "precision of 0 or more, .* got .1.0, nan"),
-        (([8], 1.0, 0.0, 0.0, -1), "0 or more explorations of each arm, got -1"),
-        (([8], 1.0, math.nan), "finite prior mean"),
-        (([8], 1.0, 0.0, math.inf), "finite prior precision"),
-        (([8], 1.0, 0.0, 0.0, 1, None), "seed of 0 or more, got None"),
-    ],
-)
-def test_impossible_bandits(arguments, message):
-    """Arms, precisions and priors that mean nothing are refused."""
-    with pytest.raises(TuningInputError, match=message):
-        GaussianTS(*arguments)
-
-
-@pytest.mark.parametrize(
-    ("decisions", "rewards", "message"),
-    [
-        ([8, 20], [-1.0, -1.0], r"Expected an arm of the bandit, got 20. Closest: 8, 16, 64\."),
-        ([8, 16], [-1.0, math.nan], "finite rewards of arm 16"),
-        ([8, 16], [-1.0], "a reward for each of 2 decisions, got 1"),
-    ],
-)
-def test_unusable_rewards(decisions, rewards, message):
-    """An unknown arm is refused with the nearest ones, and so are rewards that are none; nothing is learned."""
-    bandit = GaussianTS([8, 16, 64, 256], 1.0)
-    before = dict(bandit.beliefs)
-    with pytest.raises(TuningInputError, match=message):
-        bandit.fit(decisions, rewards, reset=True)
-    assert bandit.beliefs == before
-
-
 # --- exploring ---------------------------------------------------------------------------------------------------
 
 
@@ -241,29 +205,50 @@ def test_no_batch_size_is_left():
                 policy.predict(JOB)
 
 
+def register(default):
+    """Register a job with such a default."""
+    PruningGTSBatchSizeOptimizer(verbose=False).register_job(replace(JOB, default_bs=default), SIZES)
+
+
+def fit(decisions, rewards):
+    """Have a bandit learn, which nothing comes of."""
+    bandit = GaussianTS([8, 16, 64, 256], 1.0)
+    before = dict(bandit.beliefs)
+    try:
+        bandit.fit(decisions, rewards, reset=True)
+    finally:
+        assert bandit.beliefs == before
+
+
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("make", "arguments", "message"),
     [
-        ({"window_size": 1}, r"window of 0 \(all\) or at least 2 runs, got 1"),
-        ({"prior_precision": -1.0}, "prior precision of 0 or more, got -1"),
-        ({"prior_mean": math.nan}, "finite prior mean, got nan"),
-        ({"seed": 1.5}, "seed of 0 or more, got 1.5"),
+        (GaussianTS, ([], 1.0), "at least one arm, and each once, got"),
+        (GaussianTS, ([8, 8], 1.0), "each once"),
+        (GaussianTS, ([8, 16], [1.0]), "one for each of 2 arms, got"),
+        (GaussianTS, ([8, 16], [1.0, math.nan]), "precision of 0 or more, .* got .1.0, nan"),
+        (GaussianTS, ([8], 1.0, 0.0, 0.0, -1), "0 or more explorations of each arm, got -1"),
+        (GaussianTS, ([8], 1.0, math.nan), "finite prior mean"),
+        (GaussianTS, ([8], 1.0, 0.0, math.inf), "finite prior precision"),
+        (GaussianTS, ([8], 1.0, 0.0, 0.0, 1, None), "seed of 0 or more, got None"),
+        # An unknown arm is refused with the nearest ones, and so are rewards that are none.
+        (fit, ([8, 20], [-1.0, -1.0]), r"Expected an arm of the bandit, got 20. Closest: 8, 16, 64\."),
+        (fit, ([8, 16], [-1.0, math.nan]), "finite rewards of arm 16"),
+        (fit, ([8, 16], [-1.0]), "a reward for each of 2 decisions, got 1"),
+        # Of a window of one run no variance can be made.
+        (PruningGTSBatchSizeOptimizer, (0.0, 0.0, 1), r"window of 0 \(all\) or at least 2 runs, got 1"),
+        (PruningGTSBatchSizeOptimizer, (0.0, -1.0), "prior precision of 0 or more, got -1"),
+        (GTSBatchSizeOptimizer, (True, 0.0, 0.0, -1.0), "prior precision of 0 or more, got -1"),
+        (PruningGTSBatchSizeOptimizer, (math.nan,), "finite prior mean, got nan"),
+        (GTSBatchSizeOptimizer, (True, 0.0, math.nan), "finite prior mean, got nan"),
+        (PruningGTSBatchSizeOptimizer, (0.0, 0.0, 0, False, 1.5), "seed of 0 or more, got 1.5"),
+        (GTSBatchSizeOptimizer, (True, 0.0, 0.0, 0.0, 1, 1.5), "seed of 0 or more, got 1.5"),
+        (PruningExploreManager, ([8], 8, -1), "0 or more rounds of pruning, got -1"),
+        (register, (None,), r"Default BS not specified .* Closest: 8, 16, 32\."),
+        (register, (17,), r"got 17. Closest: 8, 16"),
     ],
 )
-def test_impossible_options(options, message):
-    """A window that no variance can be made of, and priors that mean nothing, are refused at once."""
+def test_what_is_impossible(make, arguments, message):
+    """Arms, precisions, priors, windows, seeds and defaults that mean nothing are refused at once."""
     with pytest.raises(TuningInputError, match=message):
-        PruningGTSBatchSizeOptimizer(**options)
-    if "window_size" not in options:
-        with pytest.raises(TuningInputError, match=message):
-            GTSBatchSizeOptimizer(True, **options)
-
-
-def test_a_default_that_cannot_be():
-    """One that is missing or not feasible is refused with the closest ones; so is a negative number of rounds."""
-    policy = PruningGTSBatchSizeOptimizer(verbose=False)
-    for default, said in ((None, r"Default BS not specified .* Closest: 8, 16, 32\."), (17, r"got 17. Closest: 8, 16")):
-        with pytest.raises(TuningInputError, match=said):
-            policy.register_job(replace(JOB, default_bs=default), SIZES)
-    with pytest.raises(TuningInputError, match="0 or more rounds of pruning, got -1"):
-        PruningExploreManager([8], 8, -1)
+        make(*arguments)

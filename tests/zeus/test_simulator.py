@@ -94,24 +94,21 @@ def test_published_call_order():
     assert eval(repr(first), {"HistoryEntry": HistoryEntry}) == first
 
 
-@pytest.mark.parametrize(
-    ("changes", "knobs", "message"),
-    [
+def test_what_cannot_be_simulated():
+    """Said before anything runs, for jobs and for groups, with the closest values there are."""
+    trace, group = round_trace({8: [4.0], 16: [4.0]}), Group("g", "d", (GroupJob(0.0, 1.0, 1.0),))
+    for changes, knobs, said in (
         ({"default_bs": None}, (2.0, 0.5), r"Expected a default batch size, got none. Closest: 8, 16\."),
         ({"default_bs": 12}, (2.0, 0.5), r"one of the job's batch sizes, got 12. Closest: 8, 16\."),
         ({"dataset": "made-op"}, (2.0, 0.5), r"Did you mean 'made-up,net,sgd'\?"),
         ({}, (0.0, 0.5), "beta above 0"),
         ({}, (2.0, 1.1), "eta from 0"),
-    ],
-)
-def test_what_cannot_be_simulated(changes, knobs, message):
-    """Said before anything runs, for jobs and for groups, with the closest values there are."""
-    trace = round_trace({8: [4.0], 16: [4.0]})
-    job = replace(JOB, **changes)
-    with pytest.raises(TuningInputError, match=message):
-        simulator(trace).simulate_one_job(job, 3, *knobs)
-    with pytest.raises(TuningInputError, match=message):
-        simulator(trace).simulate_one_alibaba_group(job, Group("g", "d", (GroupJob(0.0, 1.0, 1.0),)), *knobs)
+    ):
+        job = replace(JOB, **changes)
+        with pytest.raises(TuningInputError, match=said):
+            simulator(trace).simulate_one_job(job, 3, *knobs)
+        with pytest.raises(TuningInputError, match=said):
+            simulator(trace).simulate_one_alibaba_group(job, group, *knobs)
     for make, said in (
         (lambda: simulator(trace).simulate_one_job(JOB, -1, 2.0, 0.5), "0 or more recurrences, got -1"),
         (lambda: simulator(trace, seed=-5), "seed of 0 or more, got -5"),
@@ -203,42 +200,28 @@ def test_verbose_prints_to_standard_output(capsys, caplog):
     assert capsys.readouterr() == ("", "")
     assert {record.levelname for record in caplog.records} == {"DEBUG"}
     assert [line.split("] ", 1)[1] for line in lines] == caplog.messages
-
-
-def test_verbose_may_be_changed_later(capsys):
-    """The attribute is what counts, as published: a simulator and its copies of policies speak up."""
+    # The attribute is what counts, as published.
     simulator = make_simulator(verbose=False)
     simulator.verbose = simulator.plo.verbose = True
     simulator.simulate_one_job(JOB, 2, 2.0, 0.5)
     assert {line.split("]")[0] for line in capsys.readouterr().out.splitlines()} == {"[Simulator", "[JITPLO"}
 
 
-class InTurn(BatchSizeOptimizer):
-    """A policy that was written with the published interface: plays batch sizes in turn, and logs that."""
-
-    name = "own"
-
-    def __init__(self, *sizes):
-        self.sizes = list(sizes)
+class Talking(Scripted):
+    """One that logs what it is told."""
 
     def register_job(self, _, batch_sizes):
         self._log(f"{len(batch_sizes)} batch sizes, 100 % of them")
-
-    def predict(self, _):
-        return self.sizes.pop(0)
-
-    def observe(self, job, batch_size, cost, converged=None):
-        pass
 
 
 def test_own_policies(capsys):
     """`_log` prints a policy's name; a bound that allows for no epoch is said so, and makes no entry in the history."""
     trace = round_trace({8: [1.0], 1: [1.0]})
-    simulator = Simulator(trace, None, InTurn(8, 1, 8), JITPowerLimitOptimizer(False))
+    simulator = Simulator(trace, None, Talking(8, 1, 8), JITPowerLimitOptimizer(False))
     history = simulator.simulate_one_job(JOB, 2, 1.2, 0.5)
     assert [entry.bs for entry in history] == [8, 8]
     first, *lines = capsys.readouterr().out.splitlines()
-    assert first == "[own] 2 batch sizes, 100 % of them"
+    assert first == "[scripted] 2 batch sizes, 100 % of them"
     runs = [line for line in lines if line.startswith("[Simulator]")]
     assert ["cannot run even one epoch" in line for line in runs] == [False, True, False]
 

@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -109,29 +110,23 @@ def server_run(
         If a value is out of range, energy cannot be measured, or the server refuses the job or has no batch size left.
     """
     check_table(RunSettings, {"max_power_w": max_power_w, "gpus": gpus, "measure": measure}, TuningInputError)
+    if isinstance(job, str):
+        spec = client.job(job).spec
+    elif job.job_id is None:
+        raise SettingsError("Expected a job with a job_id, got none: each run would be a job of its own.")
+    else:
+        if not isinstance(job, JobSpec):
+            hardware = find_hardware(max_power_w, gpus)
+            of_gpus = {"max_power": hardware.total_power_w, "number_of_gpus": hardware.count}
+            job = JobSpec.model_validate(job.model_dump() | of_gpus | {"gpu_model": hardware.model})
+        spec = client.register_job(job)
     with ExitStack() as stack:
-        spec = _register(client, job, max_power_w, gpus)
         if meter is None:
             devices = find_gpus()
             meter = open_meter(measure, spec.max_power, devices and devices.first(spec.number_of_gpus))
             stack.callback(meter.close)
         trial = stack.enter_context(client.trial(spec.job_id or ""))
         yield ServerRun(trial, spec.max_epochs, meter, synchronize_clock(clock, synchronize))
-
-
-def _register(
-    client: BatchSizeClient, job: JobSpec | TuningParams | str, max_power_w: float | None, gpus: int | None
-) -> JobSpec:
-    """Register a job, on this machine's GPUs if it names none; or look it up by its name."""
-    if isinstance(job, str):
-        return client.job(job).spec
-    if job.job_id is None:
-        raise SettingsError("Expected a job with a job_id, got none: each run would be a job of its own.")
-    if not isinstance(job, JobSpec):
-        hardware = find_hardware(max_power_w, gpus)
-        of_gpus = {"max_power": hardware.total_power_w, "number_of_gpus": hardware.count, "gpu_model": hardware.model}
-        job = JobSpec.model_validate(job.model_dump() | of_gpus)
-    return client.register_job(job)
 
 
 class Ranks:
@@ -223,18 +218,16 @@ def on_all_ranks(
         If the processes' group is not initialised, or not all nodes are measured; on other ranks, if rank 0 failed.
     """
     ranks = ranks or find_ranks()
-    if ranks is None:
-        with opening as driver:
-            yield driver
-        return
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.size))
-    if here < ranks.size and not all_nodes_measured:
-        raise SettingsError(
-            f"Expected all {ranks.size} ranks on one node, whose energy is measured, got {here}; with a meter of all "
-            "nodes, say all_nodes_measured=True."
-        )
+    if ranks is not None and not all_nodes_measured:
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.size))
+        if here < ranks.size:
+            raise SettingsError(
+                f"Expected all {ranks.size} ranks on one node, whose energy is measured, got {here}; with a meter of "
+                "all nodes, say all_nodes_measured=True."
+            )
     with ExitStack() as stack:
-        yield RankedRun(ranks, lambda: stack.enter_context(opening))
+        open_driver = partial(stack.enter_context, opening)
+        yield open_driver() if ranks is None else RankedRun(ranks, open_driver)
 
 
 def _next_epoch(run: TrialDriver, metrics: Mapping[str, Any], monitor: str) -> bool:
@@ -332,9 +325,8 @@ class ZeusDataLoader:
             raise SettingsError(f"Expected distributed to be None or 'dp', got {distributed!r}.")
         self._loader = import_module("torch.utils.data").DataLoader(*args, batch_size=batch_size, **kwargs)
         self.max_epochs = max_epochs
-        leads = max_epochs != -1
-        self._environment = RunEnvironment.read(os.environ) if leads else None
-        self._ranks = find_ranks() if leads and distributed == "dp" else None
+        self._environment = None if max_epochs == -1 else RunEnvironment.read(os.environ)
+        self._ranks = None if self._environment is None or distributed is None else find_ranks()
         self._run: TrialDriver | None = None
 
     @property
@@ -349,9 +341,8 @@ class ZeusDataLoader:
         _ = self.target_metric  # which only a loader that leads has
         cuda = import_module("torch").cuda
         batch_size = self._loader.batch_size * (1 if self._ranks is None else self._ranks.size)
-        opening = training_run(
-            batch_size, self.max_epochs, synchronize=cuda.synchronize if cuda.is_available() else None
-        )
+        synchronize = cuda.synchronize if cuda.is_available() else None
+        opening = training_run(batch_size, self.max_epochs, synchronize=synchronize)
         with opening if self._ranks is None else on_all_ranks(opening, self._ranks) as run:
             self._run = run
             try:
@@ -365,8 +356,7 @@ class ZeusDataLoader:
         """Report the validation metric of an epoch, the same one on all ranks."""
         if self._run is None:
             raise TuningError("Expected a metric of one of the epochs(), got one before they began.")
-        driver = self._run.driver if isinstance(self._run, RankedRun) else self._run
-        if isinstance(driver, TrainingRun):
+        if isinstance(driver := getattr(self._run, "driver", self._run), TrainingRun):
             driver.higher_is_better = higher_is_better
         self._run.report(float(metric))
 

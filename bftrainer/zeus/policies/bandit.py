@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -148,7 +149,6 @@ class GaussianTS:
         self.num_exploration, self.verbose = int(num_exploration), verbose
         self.seed = check_seed(seed)
         self.rng = np.random.default_rng(self.seed)
-        self.drawn: dict[int, float] = {}
         self.beliefs = {
             arm: Belief(self.prior_mean, self.prior_prec, precision, 0)
             for arm, precision in zip(self.arms, precisions, strict=True)
@@ -198,15 +198,14 @@ class GaussianTS:
 
     def predict(self) -> int:
         """Choose an arm: one not yet explored, in random order, else the best of a draw from each belief."""
-        self.drawn = {}
         # Always drawn, so that the random stream does not depend on explorations.
         order: list[int] = self.rng.choice(len(self.arms), len(self.arms), replace=False).tolist()
         for arm in [self.arms[index] for index in order]:
             if self.beliefs[arm].observations < self.num_exploration:
                 log_choice(logger, self.verbose, self.name, "Explore arm %s.", arm)
                 return arm
-        best, highest, self.drawn = self.arms[0], -math.inf, self._draw()
-        for arm, draw in self.drawn.items():
+        best, highest = self.arms[0], -math.inf
+        for arm, draw in self._draw().items():
             if draw > highest:
                 best, highest = arm, draw
         log_choice(logger, self.verbose, self.name, "The draw is best for arm %s.", best)
@@ -336,13 +335,14 @@ class BanditSettings:
 class PrunedBandit:
     """State of one job's batch sizes: pruning by `manager`, then the bandit, and all rewards."""
 
-    __slots__ = ("bandit", "explored", "job", "manager", "rewards", "settings")
+    __slots__ = ("bandit", "explored", "job", "manager", "recorded", "rewards", "settings")
 
     def __init__(self, job: object, manager: PruningExploreManager, settings: BanditSettings) -> None:
         self.job, self.manager, self.settings = job, manager, settings
         self.rewards: dict[int, array[float]] = {}
         self.explored: dict[int, list[float]] = {}
         self.bandit: GaussianTS | None = None
+        self.recorded: set[int] = set()  # batch sizes of which the bandit has not learned all rewards
 
     def predict(self) -> int:
         """Choose the next run's batch size: the next to explore, then to play; `AllPrunedError` if none survived."""
@@ -351,10 +351,30 @@ class PrunedBandit:
                 return self.manager.next_batch_size()
             self.bandit = self._make_bandit()
             self.explored = {}
+        self.learn_recorded()
         return self.bandit.predict()
+
+    def skip_prediction(self) -> None:
+        """Take the random numbers of a prediction whose choice is known; recorded runs need not be learned for that."""
+        if self.bandit is None:
+            self.predict()
+            return
+        bandit, window = self.bandit, self.settings.window_size or sys.maxsize
+        bandit.rng.choice(len(bandit.arms), len(bandit.arms), replace=False)
+        counts = (
+            min(len(self.rewards[arm]), window) if arm in self.recorded else bandit.beliefs[arm].observations
+            for arm in bandit.arms
+        )
+        if all(count >= bandit.num_exploration for count in counts):
+            bandit.rng.standard_normal(len(bandit.arms))
 
     def observe(self, batch_size: int, cost: float, converged: bool | None, *, exploration: bool) -> None:
         """Learn from a run of finite cost; while batch sizes are pruned, only an `exploration` teaches the pruning."""
+        self.record(batch_size, cost, converged, exploration=exploration)
+        self.learn_recorded()
+
+    def record(self, batch_size: int, cost: float, converged: bool | None, *, exploration: bool) -> None:
+        """Take note of a run, from which the bandit learns before it predicts."""
         size = int(batch_size)
         if self.bandit is None:
             # Checked first, so that a refused run changes nothing.
@@ -364,10 +384,16 @@ class PrunedBandit:
                 self.explored.setdefault(size, []).append(-cost)
                 verdict = "reached the target" if reached else "is pruned"
                 log_choice(logger, self.settings.verbose, NAME, "%s: batch size %s %s.", self.job, size, verdict)
-        rewards = self.rewards.setdefault(size, array("d"))
-        rewards.append(-cost)
+        self.rewards.setdefault(size, array("d")).append(-cost)
         if self.bandit is not None:
-            self.bandit.learn(size, statistics(rewards, self.settings.window_size))
+            self.recorded.add(size)
+
+    def learn_recorded(self) -> None:
+        """Have the bandit learn from the runs that were recorded: beliefs rest on all rewards, whatever the order."""
+        if self.bandit is not None:
+            for size in self.recorded:
+                self.bandit.learn(size, statistics(self.rewards[size], self.settings.window_size))
+        self.recorded.clear()
 
     def _make_bandit(self) -> GaussianTS:
         """Make the bandit from the survivors of the finished pruning; `AllPrunedError` if there are none."""

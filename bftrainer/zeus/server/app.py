@@ -28,6 +28,7 @@ with requiring("The server needs", "server", "fastapi", "jinja2", "prometheus_cl
     from starlette.datastructures import Headers
     from starlette.exceptions import HTTPException
     from starlette.middleware.body_limit import RequestBodyLimitMiddleware
+    from starlette.requests import HTTPConnection
 
 from bftrainer._version import __version__
 from bftrainer.errors import (
@@ -105,8 +106,15 @@ def make_router(role: Role, tag: str) -> APIRouter:
 
             return answer
 
-    token = Depends(HTTPBearer(scheme_name="token", auto_error=False))  # only for the document: the guard reads it
-    return APIRouter(tags=[tag], responses=_ERRORS, route_class=GuardedRoute, dependencies=[token])
+    class DocumentedToken(HTTPBearer):
+        async def __call__(self, _: HTTPConnection) -> None:
+            """Do nothing: the guard has read the token, and this is for the document only."""
+
+    token = Depends(DocumentedToken(scheme_name="token", auto_error=False))
+    # The published client sends no content type; browsers are kept out by other means.
+    return APIRouter(
+        tags=[tag], responses=_ERRORS, route_class=GuardedRoute, dependencies=[token], strict_content_type=False
+    )
 
 
 JobId = Annotated[str, Query(description="Name of the job.")]
@@ -329,7 +337,7 @@ class Guard:
 
     def _refuse(self, scope: asgi.Scope) -> JSONResponse | None:
         """Refuse strangers, what is too long, and what pages of other sites have a browser ask; else note the user."""
-        headers = Headers(scope=scope)
+        headers = dict(reversed(Headers(scope=scope).items()))  # of several of one name, the first
         origin, host, length = headers.get("origin"), headers.get("host", "").lower(), headers.get("content-length", "")
         # Another name may resolve to this machine, so that the pages of its site could ask the server.
         if self.hosts and re.sub(":[0-9]*$", "", host) not in self.hosts:
@@ -415,8 +423,6 @@ def create_app(settings: ServerSettings | None = None, announce: Callable[[], No
         # Pages of documentation would load scripts from another site.
         docs_url=None,
         redoc_url=None,
-        # The published client sends no content type; browsers are kept out by other means.
-        strict_content_type=False,
         lifespan=partial(_run, settings=settings, announce=announce),
         exception_handlers={
             BftrainerError: partial(_answer_error, published=published),
@@ -430,7 +436,7 @@ def create_app(settings: ServerSettings | None = None, announce: Callable[[], No
     app.state.probed_s, app.state.fault = -math.inf, None
     # The published server has no front page.
     for router in (tuning, owning, state, health, *([] if published else [front])):
-        app.include_router(router)
+        app.router.routes.extend(router.routes)  # `include_router` would match each request three times
     app.add_middleware(RequestBodyLimitMiddleware, max_body_size=_BODY_BYTES)  # of bodies that tell no length
     app.add_middleware(Guard, hosts=settings.hosts, access=access, metrics=app.state.metrics)
     return app

@@ -85,7 +85,7 @@ class WireModel(BaseModel):
     def check(self, *skipped: str) -> None:
         """Raise `UnusableValueError` for a field, not skipped, that means nothing or that no database holds."""
         for name, (least, most) in _LIMITS.items():
-            value = getattr(self, name, None)
+            value = self.__dict__.get(name)
             for number in value if isinstance(value, list) else [value]:
                 if number is None or name in skipped or (least <= number <= most and abs(number) != math.inf):
                     continue

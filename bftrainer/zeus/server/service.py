@@ -175,7 +175,9 @@ class BatchSizeService:
             why = "was voided, and counts for nothing" if is_void else "is already reported but converged is not set"
             raise BadOperationError(f"Trial({trial.trial_number}) {why}.")
         verdict, cost_j = job.tuned.judge(result)
-        ended, spec, usage = verdict.stop_train, job.tuned.spec, _read_usage(result)
+        ended, spec = verdict.stop_train, job.tuned.spec
+        metric = None if math.isnan(result.metric) else result.metric
+        usage = {"epoch": result.current_epoch, "time": result.time, "energy": result.energy, "metric": metric}
         if ended:
             result.check("current_epoch")
         fault = _find_fault(trial, usage) or usage_fault(
@@ -353,12 +355,6 @@ class ZeusBatchSizeOptimizer:
     async def delete_job(self, job_id: str, user: User = ANYBODY) -> None:
         """See `BatchSizeService.delete_job`."""
         await self.call(self.service.delete_job, job_id, user)
-
-
-def _read_usage(result: TrainingResult) -> dict[str, Any]:
-    """What a report says of its trial, by column."""
-    metric = None if math.isnan(result.metric) else result.metric
-    return {"epoch": result.current_epoch, "time": result.time, "energy": result.energy, "metric": metric}
 
 
 def _find_fault(trial: TrialRow, usage: Mapping[str, Any]) -> tuple[str, str] | None:

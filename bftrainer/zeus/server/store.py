@@ -111,9 +111,9 @@ class JobStore:
     def __init__(self, engine: sa.Engine, place: Path | None = None) -> None:
         self._engine, self._place = engine, place
         self._inode: int | None = None
-        # One statement is a transaction by itself, which spares PostgreSQL two of three messages.
+        # One statement is a transaction by itself, which spares a database two of three.
         is_remote = engine.dialect.name == "postgresql"
-        self._single = engine.execution_options(isolation_level="AUTOCOMMIT") if is_remote else engine
+        self._single = engine.execution_options(**{"isolation_level": "AUTOCOMMIT"} if is_remote else {"single": True})
         self.generation = 0
         sa.event.listen(engine, "connect", self._count_connection)
 
@@ -128,21 +128,17 @@ class JobStore:
         column cannot hold a value.
         """
         try:
-            self._check_place()
+            if self._place is not None:  # what is written to a file that was removed or replaced would be lost with it
+                inode = self._place.stat().st_ino if self._place.exists() else None
+                self._inode = self._inode or inode
+                if inode != self._inode:
+                    raise FileNotFoundError(f"{self._place.name} was removed or replaced")
             with (self._single if single else self._engine).begin() as connection:
                 yield connection
         except (DataError, OverflowError) as error:
             raise UnusableValueError("Expected names and numbers that the database can hold.") from error
         except (SQLAlchemyError, OSError) as error:
             raise StoreUnavailableError(_reason(error)) from error
-
-    def _check_place(self) -> None:
-        """Raise an `OSError` if the database's file was removed or replaced: what is written would be lost with it."""
-        if self._place is not None:
-            inode = self._place.stat().st_ino if self._place.exists() else None
-            self._inode = self._inode or inode
-            if inode != self._inode:
-                raise FileNotFoundError(f"{self._place.name} was removed or replaced")
 
     def add_jobs(self, jobs: Iterable[tuple[StoredJob, list[TrialRow]]]) -> None:
         """Insert jobs with their trials, all or none."""
@@ -325,7 +321,12 @@ def _open_sqlite(url: URL, *, read_only: bool) -> sa.Engine:
             connection.execute(f"PRAGMA {pragma}").close()
 
     sa.event.listen(engine, "connect", prepare)
-    sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+
+    def begin(connection: sa.Connection) -> None:
+        if "single" not in connection.get_execution_options():
+            connection.exec_driver_sql("BEGIN")
+
+    sa.event.listen(engine, "begin", begin)
     return engine
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from operator import itemgetter
 
 from bftrainer.errors import AllPrunedError, NothingConvergedError
 from bftrainer.zeus.policies.bandit import BanditSettings, PrunedBandit, PruningExploreManager
@@ -78,7 +79,7 @@ class TunedJob:
                     before = min(before, trial.observation - 1)
                 events.append((before, 1, number, trial))
         job = cls(spec, seed, published=published)
-        for _, is_start, number, trial in sorted(events, key=lambda event: event[:3]):
+        for _, is_start, number, trial in sorted(events, key=itemgetter(0, 1, 2)):
             if is_start:
                 job.hand_out(trial.type, trial.batch_size, number)
             else:
@@ -117,7 +118,7 @@ class TunedJob:
                 manager.next_batch_size()
             self.exploring = number
         elif kind == TrialType.MAB and manager.done and manager.batch_sizes:
-            self.pruned.predict()
+            self.pruned.skip_prediction()
 
     def judge(self, result: TrainingResult) -> tuple[ReportResponse, float]:
         """Judge a report: whether the run continues, has converged or failed; also return its cost so far in joules."""
@@ -141,15 +142,16 @@ class TunedJob:
         return ReportResponse.model_construct(stop_train=stop, converged=converged, message=message), cost
 
     def learn(self, trial: TrialRow) -> None:
-        """Learn from a trial that has ended with a result."""
+        """Learn from a trial that has ended with a result; the bandit does when it is asked next."""
         assert trial.cost is not None
         is_expected = self.pruned.manager.expecting is not None and self.exploring == trial.trial_number
-        self.pruned.observe(trial.batch_size, trial.cost, bool(trial.converged), exploration=is_expected)
+        self.pruned.record(trial.batch_size, trial.cost, bool(trial.converged), exploration=is_expected)
         if (trial.converged or self.published) and trial.cost < (math.inf if self.min_cost is None else self.min_cost):
             self.min_cost, self.min_cost_batch_size = trial.cost, trial.batch_size
 
     def arms(self) -> list[Arm]:
         """List the bandit's arms."""
+        self.pruned.learn_recorded()
         bandit = self.pruned.bandit
         if bandit is None:
             return []

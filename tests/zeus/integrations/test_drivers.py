@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import math
 import sys
+import threading
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
+from queue import SimpleQueue
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
 from bftrainer.errors import BatchSizeServerError, SettingsError, TrainingStoppedError, TuningError, TuningInputError
 from bftrainer.zeus.integrations import (
+    Ranks,
+    TrialDriver,
     ZeusDataLoader,
     drivers,
     keras_callback,
@@ -24,9 +29,70 @@ from bftrainer.zeus.integrations import (
 )
 from bftrainer.zeus.master.script import TrainingReport, read_report
 from bftrainer.zeus.server import BatchSizeClient, JobSpec, TuningParams
-from tests.zeus.integrations.driven import ScriptedRun, ThreadRanks, on_threads
 from tests.zeus.master.driven import Device, World, instruct, plug
 from tests.zeus.server.support import SPEC, carrying
+
+
+class ScriptedRun(TrialDriver):
+    """Ends after some epochs, or at the first metric of 0.9; breaks where it is told to."""
+
+    def __init__(self, max_epochs: int = 5, breaks_at: int | None = None) -> None:
+        self.batch_size, self.max_epochs, self.breaks_at = 32, max_epochs, breaks_at
+        self.epochs_done, self.reached, self.begun = 0, False, False
+        self.steps_seen, self.metrics = 0, []
+
+    def begin_epoch(self) -> bool:
+        """Begin an epoch, unless it breaks."""
+        self.epochs_done += self.begun
+        if self.epochs_done == self.breaks_at:
+            raise OSError("the server is gone")
+        self.begun = not self.reached and self.epochs_done < self.max_epochs
+        return self.begun
+
+    def step(self) -> None:
+        """Count."""
+        self.steps_seen += 1
+
+    def report(self, metric: float) -> bool:
+        """Note."""
+        self.metrics.append(round(metric, 4))
+        self.reached = metric >= 0.9
+        return self.reached
+
+
+class ThreadRanks(Ranks):
+    """Ranks that are threads of this process."""
+
+    def __init__(self, rank: int, queues: list[SimpleQueue]) -> None:
+        self.rank, self.size, self.queues = rank, len(queues), queues
+
+    def broadcast(self, value: Any) -> Any:
+        """Send by queues."""
+        if self.rank == 0:
+            for queue in self.queues[1:]:
+                queue.put(value)
+            return value
+        return self.queues[self.rank].get(timeout=60)
+
+
+def on_threads(size: int, work: Any) -> list[Any]:
+    """What `work(ranks)` returns or raises on each of some ranks."""
+    queues = [SimpleQueue() for _ in range(size)]
+    found: list[Any] = [None] * size
+
+    def one(rank: int) -> None:
+        try:
+            found[rank] = work(ThreadRanks(rank, queues))
+        except Exception as error:  # the test says which it expects
+            found[rank] = error
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    return found
+
 
 PARAMS = {name: SPEC[name] for name in ("job_id", "job_id_prefix", "batch_sizes", "default_batch_size", "mab_seed")}
 
@@ -168,16 +234,12 @@ def test_a_failure_on_rank_0_is_everyones(breaks_at):
     assert {str(error) for error in others} == {"Rank 0 failed: OSError: the server is gone"}
 
 
-def test_one_process_has_the_driver_itself(monkeypatch):
-    """Where the environment tells of one process, there is nothing in between."""
+def test_ranks_that_are_refused(monkeypatch):
+    """Several processes without a group, and nodes whose energy nobody measures; one process has the driver itself."""
     opened = []
     monkeypatch.setenv("WORLD_SIZE", "1")
     with on_all_ranks(scripted(opened)) as run:
         assert run is opened[0]
-
-
-def test_ranks_that_are_refused(monkeypatch):
-    """Several processes without a group, and nodes whose energy nobody measures."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     for ranks, said in (
@@ -377,17 +439,6 @@ def test_loaders_of_several_ranks(tell):
 needs_sklearn = pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is not installed")
 
 
-@needs_sklearn
-def test_the_images_are_always_in_one_order():
-    """1,797 images of 64 pixels from 0 to 1, the same ones each time."""
-    images, labels = sample_digits.load_images()
-    again, _ = sample_digits.load_images()
-    assert images.shape == (1797, 64)
-    assert (images.min(), images.max()) == (0.0, 1.0)
-    assert (images == again).all()
-    assert set(labels.tolist()) == set(range(10))
-
-
 def train_once(batch_size, seed=1):
     """A run of one epoch."""
     run = ScriptedRun(max_epochs=1)
@@ -397,24 +448,12 @@ def train_once(batch_size, seed=1):
 
 
 @needs_sklearn
-def test_a_batch_is_a_step():
-    """Each whole batch makes one update, so that a run is profiled step by step; equal seeds learn the same."""
+def test_the_sample_learns():
+    """Each whole batch makes one update; equal seeds learn the same; smaller batches learn more in an epoch."""
     run = train_once(100)
     assert run.steps_seen == 14
     assert run.metrics == train_once(100).metrics
     assert run.metrics != train_once(100, seed=4).metrics
-
-
-@needs_sklearn
-def test_batch_size_matters():
-    """At one learning rate, an epoch of smaller batches makes more updates, and learns more."""
     scores = [train_once(size).metrics[0] for size in (512, 64, 16)]
     assert scores == sorted(scores)
     assert scores[2] > scores[0] + 0.05
-
-
-def test_without_the_library(monkeypatch):
-    """One line says how to get it."""
-    monkeypatch.setattr("bftrainer.plugins.find_spec", lambda _: None)
-    with pytest.raises(SettingsError, match=r"extra sample .*pip install '\.\[sample\]'"):
-        sample_digits.load_images()

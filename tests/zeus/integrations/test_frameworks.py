@@ -17,8 +17,7 @@ import pytest
 from benchmarks.published import ROOT
 from bftrainer.zeus.server import BatchSizeClient
 from bftrainer.zeus.server.app import create_app
-from tests.zeus.server.processes import free_port
-from tests.zeus.server.support import in_folder, listening
+from tests.zeus.server.support import free_port, in_folder, listening
 
 PAGE = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
 FILE = re.compile(r"^<!-- file: (\S+) -->\n```py\n(.*?)^```$", re.M | re.S)
@@ -30,17 +29,6 @@ NEEDED = {
     "loader_digits.py": ("torch",),
     "ranks_digits.py": ("torch",),
 }
-# Debian's PyTorch has a module that Python 3.11 cannot import, and Lightning wants two hooks of it.
-START = """
-import runpy, sys, unittest.mock
-sys.path.insert(0, "")
-if sys.argv[1].startswith("lightning"):
-    import torch
-    if torch.__version__.startswith("1.13"):
-        sys.modules["torch.distributed._shard.sharded_tensor"] = unittest.mock.MagicMock()
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
 MASTER = {
     "ZEUS_TARGET_METRIC": "0.85",
     "ZEUS_LOG_DIR": "log",
@@ -62,7 +50,7 @@ def start(tmp_path):
         # One thread: tests share the machine, and a network as small as this one gains nothing from more.
         environment = os.environ | {"KERAS_BACKEND": "jax", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
         environment |= variables
-        command = [sys.executable, "-c", START, name, *words]
+        command = [sys.executable, name, *words]
         return subprocess.Popen(
             command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

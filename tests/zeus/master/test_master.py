@@ -296,11 +296,6 @@ def family(text):
     return found
 
 
-def gone(processes):
-    """Wait for the end of processes."""
-    return until(lambda: not any(map(alive, processes)))
-
-
 def test_output_is_shown_and_logged(tmp_path):
     """Standard output and error, as they come, to both; what a script prints is there before it goes on."""
     ended, shown = run(tmp_path, "sh", "-c", "printf 'one\\n'; sleep 0.05; printf two >&2; pwd; exit 3")
@@ -381,7 +376,7 @@ def test_nothing_survives_the_master(tmp_path, signum):
     assert master.wait() != 0
     # The supervisor, the shell, and its children.
     assert len(started) >= 4
-    assert gone([*started, *family(log.read_text())])
+    until(lambda: not any(map(alive, [*started, *family(log.read_text())])))
 
 
 def test_an_exception_ends_the_script(tmp_path):

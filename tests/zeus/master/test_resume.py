@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import functools
 import json
 import os
 import signal
@@ -18,8 +17,8 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import OutputError, TuningError
 from bftrainer.files.writing import lock_file
-from bftrainer.zeus import BatchSizeOptimizer, DefaultBatchSize, PruningGTSBatchSizeOptimizer
-from bftrainer.zeus.master import Driver, MasterObserver
+from bftrainer.zeus import BatchSizeOptimizer, PruningGTSBatchSizeOptimizer
+from bftrainer.zeus.master import Driver
 from bftrainer.zeus.master.journal import JOURNAL, LOCK, JobJournal, Plan, Recurrences
 from bftrainer.zeus.master.script import RunSettings, TrainingReport
 from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer
@@ -27,8 +26,7 @@ from tests.zeus.master.driven import BATCH_SIZES, DATA, PYTHON, fake_job, master
 from tests.zeus.worlds import state_text
 
 ROOT = Path(__file__).parents[3]
-# Of the published runs, or the first of them.
-RECURRENCES, FEWER = 10, 5
+RECURRENCES = 5
 RESUME = """\
 import sys
 from pathlib import Path
@@ -50,45 +48,14 @@ if not mark.exists():
 """
 
 
-class CrashError(Exception):
-    """What an interruption is here."""
-
-
-class Crashing(MasterObserver):
-    """Fails at one event of each run, the first time that it is made."""
-
-    def __init__(self, event, seen):
-        self.event, self.seen = event, seen
-
-    def crash(self, event, job_id):
-        if event == self.event and job_id not in self.seen:
-            self.seen.add(job_id)
-            raise CrashError
-
-    def launching(self, launch, progress):  # noqa: ARG002
-        self.job_id = launch.job_id
-        self.crash("launching", launch.job_id)
-
-    def printed(self, piece):  # noqa: ARG002
-        self.crash("printed", self.job_id)
-
-    def booked(self, booked, progress):  # noqa: ARG002
-        self.crash("booked", booked.launch.job_id)
-
-
 @pytest.fixture(scope="module")
 def whole_run(tmp_path_factory):
-    """What gives the history of a job that nothing interrupts, and what each of its runs was told."""
-
-    @functools.cache
-    def whole(recurrences):
-        folder = tmp_path_factory.mktemp("whole")
-        driver = master(folder).start(fake_job(folder), recurrences, BATCH_SIZES, 2.0, 0.5)
-        history = driver.drive()
-        assert len(history) == recurrences + 2
-        return history, told(driver.logdir)
-
-    return whole
+    """The history of a job that nothing interrupts, and what each of its runs was told."""
+    folder = tmp_path_factory.mktemp("whole")
+    driver = master(folder).start(fake_job(folder), RECURRENCES, BATCH_SIZES, 2.0, 0.5)
+    history = driver.drive()
+    assert len(history) == RECURRENCES + 2
+    return history, told(driver.logdir)
 
 
 def told(logdir):
@@ -97,38 +64,6 @@ def told(logdir):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("event", ["launching", "printed", "learning", "booked"])
-def test_an_exception_at_every_run(tmp_path, event, whole_run, monkeypatch):
-    """Interrupted before, during or after each run, or before it is learned from, a job makes the same decisions."""
-    seen = set()
-    observe = PruningGTSBatchSizeOptimizer.observe
-
-    def learning(policy, *run):
-        job_id = observers[0].job_id
-        if event == "learning" and job_id not in seen:
-            seen.add(job_id)
-            raise CrashError
-        observe(policy, *run)
-
-    monkeypatch.setattr(PruningGTSBatchSizeOptimizer, "observe", learning)
-    observers = [Crashing(event, seen)]
-    driver = master(tmp_path / "logs", observers=observers).start(fake_job(tmp_path), FEWER, BATCH_SIZES, 2.0, 0.5)
-    crashes = 0
-    while True:
-        try:
-            history = driver.drive()
-        except CrashError:
-            crashes += 1
-            driver = Driver.resume(driver.logdir, observers)
-        else:
-            break
-    assert crashes == len(seen) == FEWER + 2
-    event = "none"
-    assert (history, told(driver.logdir)) == whole_run(FEWER)
-    assert read_history(driver.logdir / "history.json") == history
-
-
-@pytest.mark.slow
 def test_killed_at_every_run(tmp_path, whole_run):
     """Killed by SIGKILL during each of its runs, before or after the report, a job makes the same decisions."""
     killer = tmp_path / "killer.py"
@@ -143,7 +78,7 @@ def test_killed_at_every_run(tmp_path, whole_run):
         )
     assert ends == [-signal.SIGKILL] * (RECURRENCES + 2) + [0]
     history = read_history(driver.logdir / "history.json")
-    assert (history, told(driver.logdir)) == whole_run(RECURRENCES)
+    assert (history, told(driver.logdir)) == whole_run
 
 
 def test_a_finished_job_has_nothing_left(tmp_path):
@@ -165,11 +100,11 @@ def test_a_finished_job_has_nothing_left(tmp_path):
 
 def test_a_line_that_was_cut_off_is_none(tmp_path, whole_run):
     """A kill or a full disk in the middle of a line loses that line alone: the run is made again."""
-    driver = master(tmp_path / "logs").start(fake_job(tmp_path), FEWER, BATCH_SIZES, 2.0, 0.5)
+    driver = master(tmp_path / "logs").start(fake_job(tmp_path), RECURRENCES, BATCH_SIZES, 2.0, 0.5)
     driver.drive(2)
     path = driver.logdir / JOURNAL
     path.write_bytes(path.read_bytes()[:-30])
-    assert Driver.resume(driver.logdir).drive() == whole_run(FEWER)[0]
+    assert Driver.resume(driver.logdir).drive() == whole_run[0]
 
 
 class Cheapest(BatchSizeOptimizer):
@@ -310,16 +245,11 @@ def test_directories_without_a_journal(tmp_path):
 JOB = fake_job("somewhere")
 
 
-def recurrences(policy=None, count=5, beta=2.0):
-    """Recurrences of a job at eta 0.5 and 250 W."""
-    plan = Plan(JOB, count, tuple(BATCH_SIZES), beta, 0.5, 7, "/")
-    return Recurrences(plan, RunSettings(max_power_w=250.0), policy or DefaultBatchSize())
-
-
-def book(progress, energy_j, reached=True, failure=None, time_s=1.0):
-    """Make a run that takes a second."""
-    progress.choose()
-    progress.apply("result", asdict(TrainingReport(energy_j, time_s, reached, failure=failure)))
+def start(name, seed):
+    """Twenty recurrences of a job at eta 0.5 and 250 W, by a policy without measurements."""
+    plan = Plan(JOB, 20, tuple(BATCH_SIZES), 2.0, 0.5, 7, "/")
+    policy = batch_size_optimizer(name, PolicyContext(None, JOB, seed=seed))
+    return Recurrences(plan, RunSettings(max_power_w=250.0), policy)
 
 
 EVENTS = st.lists(st.tuples(st.floats(1, 1e6), st.booleans()), max_size=30)
@@ -328,8 +258,7 @@ EVENTS = st.lists(st.tuples(st.floats(1, 1e6), st.booleans()), max_size=30)
 @given(EVENTS, st.integers(0, 30), st.integers(0, 99), st.sampled_from(["default", "grid", "gts", "zeus"]))
 def test_replayed_anywhere(runs, where, seed, name):
     """Replayed from its events after any run, or between choice and report, a job goes on as it would have."""
-    context = PolicyContext(None, JOB, seed=seed)
-    whole, again, events = recurrences(batch_size_optimizer(name, context), count=20), None, []
+    whole, again, events = start(name, seed), None, []
     for number, (energy_j, reached) in enumerate([(10.0, True), *runs]):
         if whole.done:
             break
@@ -341,13 +270,13 @@ def test_replayed_anywhere(runs, where, seed, name):
         if again is not None:
             again.apply(*events[-1])
         elif number == where:
-            again = recurrences(batch_size_optimizer(name, context), count=20)
+            again = start(name, seed)
             for event in json.loads(json.dumps(events, allow_nan=False)):
                 again.apply(*event)
             assert again.choose() == launch
             assert again.to_dict() == whole.to_dict()
         events.append(("result", asdict(TrainingReport(energy_j, 1.0, reached))))
-        book(whole, energy_j, reached)
+        whole.apply(*events[-1])
         if number >= where:
             again.apply(*events[-1])
             assert again.to_dict() == whole.to_dict()

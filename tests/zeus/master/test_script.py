@@ -8,11 +8,10 @@ import os
 
 import pytest
 
-from bftrainer.errors import SettingsError, TuningError, TuningInputError
+from bftrainer.errors import TuningError, TuningInputError
 from bftrainer.zeus.master import training_run
-from bftrainer.zeus.master.hardware import ProfiledLimit, best_limit, read_profile
 from bftrainer.zeus.master.script import RunEnvironment, TrainingReport, read_report
-from tests.zeus.master.driven import Device, World, instruct, plug
+from tests.zeus.master.driven import World, instruct
 
 
 def test_what_is_said_is_read():
@@ -156,6 +155,8 @@ def test_targets(tmp_path):
     assert reported(tmp_path) == TrainingReport(1000.0, 5.0, False)
     run = train(World(), metrics=[0.9, 0.5], higher_is_better=False)
     assert (run.reached, run.epochs_done) == (True, 2)
+    with pytest.raises(TuningInputError, match="Expected batch size and epochs of 1 or more, got 8 and 0"):
+        train(World(), epochs=0)
 
 
 @pytest.mark.parametrize(("threshold", "epochs"), [(225.0 * 3, 2), (225.0 * 3 + 0.1, 3), (0.0, 1), ("inf", 5)])
@@ -179,122 +180,3 @@ def test_a_script_may_leave_early_or_crash(tmp_path):
             if epoch == 1:
                 break
     assert reported(tmp_path) == TrainingReport(400.0, 2.0, False)
-
-
-def test_what_is_refused(say):
-    """No target metric, no epochs, or nothing that says the highest power."""
-    for epochs, changes, error, message in (
-        (5, {"ZEUS_TARGET_METRIC": None}, TuningInputError, "ZEUS_TARGET_METRIC: "),
-        (0, {}, TuningInputError, "Expected batch size and epochs of 1 or more, got 8 and 0"),
-        (5, {"BFTRAINER_MAX_POWER_W": None}, SettingsError, "highest power"),
-    ):
-        say(**changes)
-        with pytest.raises(error, match=message), training_run(8, epochs):
-            pass
-
-
-def test_work_given_to_a_gpu_is_waited_for():
-    """Before each look at clock or meter, what was asked for has to be done: 1 at an epoch's start, 2 at its end."""
-    calls = []
-    with training_run(8, 2, meter=World(), synchronize=lambda: calls.append(1)) as run:
-        list(run.epochs())
-    assert len(calls) == 2 * (1 + 2)
-
-
-# --- power limits ------------------------------------------------------------------------------------------------
-
-SETTING = {"BFTRAINER_SET_POWER_LIMITS": True, "ZEUS_PROFILE_PARAMS": "1,2", "ZEUS_ETA_KNOB": 1}
-# A step takes this long at a limit: slower below 200 W, which is all that the work draws.
-STEP_S = {250: 1.0, 225: 1.0, 200: 1.0, 175: 1.1, 150: 2.0, 125: 4.0, 100: 8.0}
-
-
-@pytest.fixture
-def train_steps(say, monkeypatch, tmp_path):
-    """Trains epochs of 25 steps on a GPU, to a crash at a limit; gives the run and the limits of each step."""
-
-    def go(device=None, folder=tmp_path, epochs=3, steps=25, crash=None, **changes):
-        device = device or Device()
-        world, seen = World(device), []
-        plug(monkeypatch, device)
-        say(folder, **SETTING | changes)
-        with training_run(8, epochs, meter=world, clock=world.clock) as run:
-            for _ in run.epochs():
-                for _ in run.steps(range(steps)):
-                    limit = device.limit_mw // 1000
-                    seen.append(limit)
-                    world.work(STEP_S[None if limit == crash else limit])
-                if not steps:
-                    world.work(1.0)
-        return run, seen
-
-    return go
-
-
-def test_power_limits_are_measured_in_the_first_epoch(train_steps, tmp_path):
-    """Three steps at each of seven limits, then the best: 175 W, where a step takes 192.5 J, for all that follows."""
-    device = Device()
-    run, seen = train_steps(device)
-    assert seen[:21] == [limit for limit in STEP_S for _ in range(3)]
-    assert set(seen[21:]) == {175}
-    assert run.power_limit_w == 175
-    assert device.limit_mw == 250_000
-    limits = read_profile(tmp_path / "bs8.power.json")
-    assert (limits[3].limit_w, limits[3].power_w, limits[3].steps_per_s) == pytest.approx((175, 175.0, 1 / 1.1))
-    first_s = 3 * sum(STEP_S.values()) + 4 * 1.1
-    assert reported(tmp_path).time_s == pytest.approx(first_s + 2 * 25 * 1.1)
-    # The next run at that batch size starts at the best limit; of limits that cost the same, the highest.
-    assert set(train_steps()[1]) == {175}
-    same = [ProfiledLimit(limit_w=limit, power_w=100.0, steps_per_s=1.0) for limit in (100, 200, 150)]
-    assert best_limit(same, 0.5, 250.0).limit_w == 200
-
-
-def test_profiling_goes_on_in_the_next_epoch(train_steps):
-    """Ten steps an epoch are too few: the third epoch ends the measurement; no early stop before."""
-    run, seen = train_steps(epochs=5, steps=10, ZEUS_COST_THRESH=1.0)
-    assert seen[:21] == [limit for limit in STEP_S for _ in range(3)]
-    assert (run.epochs_done, run.stopped_early) == (3, True)
-
-
-def test_the_profile_predicts_the_first_epoch_after_it(train_steps, tmp_path):
-    """25 steps of 192.5 J: the second epoch is begun just below the threshold that it would reach."""
-    first, _ = train_steps(folder=tmp_path / "a", epochs=1)
-    bound = first.cost_j + 25 * 192.5
-    below, _ = train_steps(folder=tmp_path / "b", ZEUS_COST_THRESH=bound * (1 - 1e-9))
-    above, _ = train_steps(folder=tmp_path / "c", ZEUS_COST_THRESH=bound * (1 + 1e-9))
-    assert (below.epochs_done, above.epochs_done) == (1, 2)
-
-
-def test_observers_train_at_the_highest_limit(train_steps):
-    """Observer mode changes nothing of the training, and books what the best limit would have taken."""
-    run, seen = train_steps(ZEUS_USE_OPTIMAL_PL=False)
-    assert set(seen[21:]) == {250}
-    first_s, first_j = 3 * sum(STEP_S.values()) + 4, 3 * sum(time * min(limit, 200) for limit, time in STEP_S.items())
-    assert run.time_s == pytest.approx(first_s + 2 * 25 * 1.1)
-    assert run.energy_j == pytest.approx(first_j + 4 * 200 + 2 * 25 * 192.5)
-
-
-def test_power_limits_are_given_back_or_left_alone(train_steps, tmp_path):
-    """Whatever happens while limits are tried, they are given back; without --set-power-limits nothing is set."""
-    device = Device(limit_mw=200_000)
-    with pytest.raises(KeyError):
-        train_steps(device, crash=150)
-    assert device.limit_mw == 200_000
-    run, seen = train_steps(Device(root=False), BFTRAINER_SET_POWER_LIMITS=False)
-    assert (set(seen), run.power_limit_w) == ({250}, None)
-    assert not (tmp_path / "bs8.power.json").exists()
-
-
-def test_limits_cannot_be_measured_without_steps(train_steps, caplog):
-    """A script that does not show its steps is told so, and trains on as usual."""
-    run, _ = train_steps(epochs=9, steps=0, ZEUS_COST_THRESH=700)
-    assert "Power limits are measured only if batches go through steps()" in caplog.text
-    assert (run.epochs_done, run.stopped_early) == (3, True)
-
-
-@pytest.mark.parametrize("text", ["", "[]", '[{"limit_w": 1}]', '[{"limit_w": 400, "power_w": 400, "steps_per_s": 1}]'])
-def test_a_profile_that_cannot_be_used_is_measured_again(train_steps, tmp_path, text):
-    """A damaged profile is none, nor is one of another version, or with limits that this GPU cannot have."""
-    (tmp_path / "bs8.power.json").write_text(text)
-    _, seen = train_steps()
-    assert seen[0] == 250
-    assert read_profile(tmp_path / "bs8.power.json")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.zeus.server.processes import free_port
+from tests.zeus.server.support import free_port
 
 # The server refuses to run as root; Debian's package makes this user.
 USER = getpass.getuser() if os.geteuid() else "postgres"

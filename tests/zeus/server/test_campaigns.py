@@ -20,8 +20,7 @@ from bftrainer.zeus.policies.job import usage_fault
 from bftrainer.zeus.server.store import open_store
 from tests.waiting import until
 from tests.zeus.server.conftest import running_postgresql
-from tests.zeus.server.processes import Server, free_port, server
-from tests.zeus.server.support import SPEC
+from tests.zeus.server.support import SPEC, Server, free_port, server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 QUIET = ("--log-level", "warning")

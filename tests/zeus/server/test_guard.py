@@ -190,20 +190,16 @@ def test_other_sites_do_not_ask(tmp_path):
         assert client.get("/state/jobs", headers=own).status_code == 200
 
 
-def test_unknown_routes_and_methods(plain):
-    """404 and 405 are JSON too."""
-    assert (plain.get("/nope").status_code, plain.get("/nope").json()) == (404, {"message": "Not Found"})
-    answer = plain.get("/jobs")
-    assert (answer.status_code, answer.json()) == (405, {"message": "Method Not Allowed"})
-    assert answer.headers["allow"] == "DELETE, POST"
-
-
 def test_failures_give_nothing_away(tmp_path, monkeypatch):
-    """What nobody thought of is answered 500 in one sentence, and logged."""
+    """What nobody thought of is answered 500 in one sentence, and logged; 404 and 405 are JSON too."""
     monkeypatch.setattr(JobStore, "find_job", None)
     with serving(tmp_path) as client:
         answer = client.get("/jobs/batch_size", params={"job_id": "secret"})
-    assert (answer.status_code, answer.json()) == (500, {"message": "Internal server error."})
+        assert (answer.status_code, answer.json()) == (500, {"message": "Internal server error."})
+        assert (client.get("/nope").status_code, client.get("/nope").json()) == (404, {"message": "Not Found"})
+        answer = client.get("/jobs")
+    assert (answer.status_code, answer.json()) == (405, {"message": "Method Not Allowed"})
+    assert answer.headers["allow"] == "DELETE, POST"
 
 
 def test_requests_are_counted_and_logged(tmp_path, caplog):

@@ -14,8 +14,7 @@ from bftrainer.zeus.server.job_figures import describe_savings, figures_by_size,
 from bftrainer.zeus.server.messages import Arm, TrialRow
 from tests.browser import SCHEMES, WIDTHS, asked_for, chromium, shown, violations, without_scripts
 from tests.waiting import until
-from tests.zeus.server.processes import server
-from tests.zeus.server.support import SPEC, run, serving, used
+from tests.zeus.server.support import SPEC, run, server, serving, used
 
 EVIL = "t<script>alert('x')</script>&\"'/../?a=1#b"
 

@@ -116,7 +116,7 @@ def test_what_is_not_moved(tmp_path):
 
 
 def test_the_published_methods():
-    """Registering tells whether the job is new; errors are caught by their published names."""
+    """Registering tells whether the job is new; errors and members have their published names, bases and values."""
 
     async def act(optimizer):
         spec = JobSpecFromClient(**SPEC)
@@ -133,15 +133,10 @@ def test_the_published_methods():
 
     with open_service() as service:
         asyncio.run(act(ZeusBatchSizeOptimizer(service)))
-
-
-def test_published_names():
-    """Published errors of the server have their published base, and members their published names and values."""
     assert not issubclass(BadOperationError, bso.ZeusBSOServerNotFoundError)
     server = [name for name in bso.__all__ if name.startswith("ZeusBSO") and "Serv" in name]
     assert all(issubclass(getattr(bso, name), bso.ZeusBSOServerBaseError) for name in server)
-    assert Stage.Pruning is Stage.PRUNING
-    assert TrialType.Exploration is TrialType("Exploration")
+    assert (Stage.Pruning, TrialType.Exploration) == (Stage.PRUNING, TrialType("Exploration"))
     assert ([str(each) for each in TrialStatus], len(TrialType)) == (["Dispatched", "Succeeded", "Failed"], 3)
 
 

@@ -178,10 +178,11 @@ options = st.fixed_dictionaries({"num_pruning_rounds": st.integers(0, 3), "windo
 
 def facts(job):
     """All that is known of a job, to the bit."""
+    job.arms()
     pruned, manager, bandit = job.pruned, job.pruned.manager, job.pruned.bandit
     rewards = {size: log.tolist() for size, log in pruned.rewards.items()}
     learned = sorted(rewards.items()), sorted(pruned.explored.items()), sorted(vars(manager).items())
-    played = bandit and (sorted(bandit.beliefs.items()), bandit.drawn, bandit.rng.bit_generator.state)
+    played = bandit and (sorted(bandit.beliefs.items()), bandit.rng.bit_generator.state)
     tuning = learned, played, manager.expecting and job.exploring
     return repr((tuning, job.min_cost, job.min_cost_batch_size))
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
-import signal
 import socket
 import sqlite3
 from contextlib import closing
@@ -17,15 +13,10 @@ from click.testing import CliRunner
 
 from bftrainer.cli.group import cli
 from bftrainer.errors import SettingsError
-from bftrainer.zeus.server import app as app_module
-from bftrainer.zeus.server.app import ServerSettings, create_app
+from bftrainer.zeus.server.app import ServerSettings
 from bftrainer.zeus.server.serve import warn_of_exposure
 from bftrainer.zeus.server.store import open_store
-from tests.waiting import until
-from tests.zeus.server.processes import server
-from tests.zeus.server.support import SPEC, in_folder, run, serving
-
-LAST = SPEC | {"job_id": "t-last"}
+from tests.zeus.server.support import SPEC, run, server, serving
 
 
 @pytest.fixture
@@ -42,48 +33,20 @@ def refuse(tmp_path, monkeypatch):
     return call
 
 
-def hung_up(port):
-    """Whether nobody takes connections at a port; while processes end they may take some and reset them."""
-    try:
-        socket.create_connection(("127.0.0.1", port)).close()
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
-def check_last_answer(running):
-    """Told to stop, a server still answers the request that has begun."""
-    body = json.dumps(LAST).encode()
-    with socket.create_connection(("127.0.0.1", running.port)) as line:
-        line.sendall(
-            b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            b"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n" % len(body)
-        )
-        # It asks for the body: the request has begun.
-        assert line.recv(1000).startswith(b"HTTP/1.1 100")
-        os.kill(running.process.pid, signal.SIGTERM)
-        until(lambda: hung_up(running.port))
-        line.sendall(body)
-        assert line.recv(1000).startswith(b"HTTP/1.1 201")
-    assert running.process.wait() == 0
-
-
 @pytest.mark.long
 def test_a_server_from_start_to_end(tmp_path):
-    """It answers, logs lines of JSON, ends what it does when it is told to stop, and knows it all when it is back."""
+    """It answers, logs lines of JSON, ends when it is told to stop, and knows it all when it is back."""
     with server(tmp_path, f"sqlite:///{tmp_path / 'bso.db'}") as running, httpx.Client(base_url=running.url) as client:
         assert client.post("/jobs", json=SPEC).status_code == 201
         trial, verdict = run(client, "t-1", 100.0)
         assert verdict["converged"]
-        check_last_answer(running)
+        assert running.stop() == 0
         entries = running.entries()
     assert all({"time", "level", "logger", "message"} <= set(entry) for entry in entries)
     (asked,) = [entry for entry in entries if entry.get("path") == "/jobs/batch_size"]
     assert (asked["method"], asked["status"]) == ("GET", 200)
     with serving(tmp_path) as client:
-        assert [client.post("/jobs", json=job).status_code for job in (SPEC, LAST)] == [200, 200]
+        assert client.post("/jobs", json=SPEC).status_code == 200
         (row,) = client.get("/state/trials", params={"job_id": "t-1"}).json()
         assert (row["trial_number"], row["cost"]) == (trial["trial_number"], 100.0)
 
@@ -166,22 +129,6 @@ def test_schemas_of_other_versions(tmp_path):
     ):
         with pytest.raises(SettingsError, match=said), open_store(f"sqlite:///{tmp_path / name}"):
             pass
-
-
-def test_serving_is_said_once_it_does(tmp_path, monkeypatch):
-    """The application has started then; one that cannot start says nothing of it."""
-    announced = []
-    app = create_app(in_folder(tmp_path), lambda: announced.append(app.state.optimizer.service.jobs()))
-
-    async def start():
-        async with app.router.lifespan_context(app):
-            assert announced == [[]]
-
-    asyncio.run(start())
-    monkeypatch.setattr(app_module, "ZeusBatchSizeOptimizer", lambda _: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(start())
-    assert announced == [[]]
 
 
 def test_what_others_may_read_is_told(tmp_path, caplog):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import astuple
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,14 +13,53 @@ from hypothesis import strategies as st
 from bftrainer.errors import BftrainerError
 from bftrainer.zeus import Corrections, Group, JITPowerLimitOptimizer, Job
 from tests.examples import examples
+from tests.reference.recurring import Pruning, Reference, Sampling
 from tests.zeus.golden import Watched, WatchedSampling, WatchedSimulator
-from tests.zeus.reference import Pruning, Reference, Sampling
-from tests.zeus.worlds import NEVER, World, betas, etas, groups, seeds, worlds
+from tests.zeus.worlds import NEVER, World, betas, groups, seeds
 
+amounts = st.floats(0.5, 2000.0, allow_nan=False)
+etas = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0.0, 1.0))
 counts = st.sampled_from([0, 1, 10, 40, 80])
 windows = st.sampled_from([0, 0, 2, 3, 7])
 priors = st.one_of(st.just((0.0, 0.0)), st.tuples(st.floats(-1e5, 0.0), st.floats(1e-10, 1.0)))
 precisions = st.one_of(st.none(), st.floats(1e-12, 1.0))
+
+
+@st.composite
+def odd_worlds(draw: st.DrawFn) -> World:
+    """One to six batch sizes with one to four runs each, one to four power limits, all of them anything."""
+    sizes = sorted(draw(st.sets(st.integers(1, 4096), min_size=1, max_size=6)))
+    epochs = st.one_of(st.integers(1, 15).map(float), st.just(NEVER))
+    runs = [(size, each) for size in sizes for each in draw(st.lists(epochs, min_size=1, max_size=4))]
+    powers = []
+    for size in sizes:
+        limits = draw(st.permutations(range(50, 50 * draw(st.integers(1, 4)) + 50, 50)))
+        powers += [(size, limit, draw(amounts), draw(amounts)) for limit in limits]
+    job = Job("d", "n", "sgd", 0.9, draw(st.integers(3, 15)), draw(st.sampled_from(sizes)))
+    other = draw(st.one_of(st.none(), st.integers(10, 1000)))
+    return World(job, tuple(draw(st.permutations(runs))), tuple(draw(st.permutations(powers))), other)
+
+
+def usual_world(seed: int) -> World:
+    """Batch sizes that mostly reach the target, the default one always, at costs that are not far apart."""
+    rng = np.random.default_rng(seed)
+    sizes = [8 * 2**power for power in range(rng.integers(2, 7))]
+    default = int(rng.choice(sizes))
+    runs, powers = [], []
+    for size in sizes:
+        middle = rng.uniform(4, 9)
+        for _ in range(rng.integers(1, 6)):
+            missed = size != default and rng.random() < 0.08
+            runs.append((size, NEVER if missed else float(rng.integers(round(middle), round(1.6 * middle) + 1))))
+        time, power = rng.uniform(0.7, 1.3), rng.uniform(100, 160)
+        powers += [
+            (size, limit, time * (250 / limit) ** 0.4, power * (limit / 250) ** 0.6) for limit in (100, 175, 250)
+        ]
+    rng.shuffle(runs)
+    return World(Job("d", "n", "sgd", 0.9, 16, default), tuple(runs), tuple(powers), 300)
+
+
+worlds = st.one_of(odd_worlds(), seeds.map(usual_world), seeds.map(usual_world))
 
 
 def compare(world, beta, eta, seed, watched, policy, jobs, corrections=None):
