@@ -26,7 +26,7 @@ from bftrainer.model.columns import Coded, Lists, Table
 from bftrainer.model.records import PowerSample
 from bftrainer.replay.power_draw import value_at
 from bftrainer.report.comparison import run_names
-from bftrainer.report.finished_run import FinishedRun, check_summary
+from bftrainer.report.finished_run import FinishedRun
 from bftrainer.runs.config import OPTIONS
 from solvers.problem import Held
 
@@ -269,6 +269,8 @@ def _write_steps(result: RunResult, path: Path) -> None:
 
 def read_summary(path: Path) -> dict[str, Any]:
     """Read the summary of a result directory: `OutputError` if it is damaged, or of a newer version."""
+    from bftrainer.report.summary_model import check_summary  # pydantic takes a tenth of a second
+
     file = path / "summary.json"
     with translated(file, OutputError):
         if not file.is_file():
