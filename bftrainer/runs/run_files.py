@@ -241,9 +241,16 @@ def run_tables(result: RunResult) -> list[RunTable]:
 
 def write_run(result: RunResult, directory: Path) -> None:
     """Write all tables of a run and summary.json into a directory: `OSError` if that fails."""
-    steps, *tables = run_tables(result)
-    _write_steps(result, directory / steps.file)
-    for table in tables:
+    columns = STEPS.columns_of(result)
+    line = ",".join(["%s"] * len(columns)) + "\n"  # no value needs quotes, and `csv` takes twice as long
+    with (directory / STEPS.file).open("w", newline="", encoding="utf-8") as steps:
+        steps.write(line % tuple(column.name for column in columns))
+        for events in STEPS.source(result):
+            time_s, *figures = (column.values(events) for column in columns)
+            times = iso_column(instants_ns(result.start_ns, time_s))
+            # Numbers are written as Python prints them.
+            steps.writelines(map(line.__mod__, zip(*(column.tolist() for column in (times, *figures)), strict=True)))
+    for table in run_tables(result)[1:]:
         # Opened here, as pyarrow cannot encode every directory name.
         with (
             (directory / table.file).open("wb") as file,
@@ -253,18 +260,6 @@ def write_run(result: RunResult, directory: Path) -> None:
                 writer.write_table(group)
     text = json.dumps(result.summary(), indent=2, allow_nan=False)
     (directory / "summary.json").write_text(text + "\n", encoding="utf-8")
-
-
-def _write_steps(result: RunResult, path: Path) -> None:
-    """Write the step log, with numbers as Python prints them."""
-    columns = STEPS.columns_of(result)
-    line = ",".join(["%s"] * len(columns)) + "\n"  # no value needs quotes, and `csv` takes twice as long
-    with path.open("w", newline="", encoding="utf-8") as file:
-        file.write(line % tuple(column.name for column in columns))
-        for events in STEPS.source(result):
-            time_s, *figures = (column.values(events) for column in columns)
-            times = iso_column(instants_ns(result.start_ns, time_s))
-            file.writelines(map(line.__mod__, zip(*(column.tolist() for column in (times, *figures)), strict=True)))
 
 
 def read_summary(path: Path) -> dict[str, Any]:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from tests.golden import values
-from tests.golden.__main__ import compare_files, main
 from tests.golden.values import differences
 
 KEPT = {"events": 5, "work": 1.0, "times": [1, None], "ledger": {"useful": 0.1}, "by": "demand"}
@@ -31,26 +27,3 @@ KEPT = {"events": 5, "work": 1.0, "times": [1, None], "ledger": {"useful": 0.1},
 def test_differences(change, found):
     """Counts and texts are compared exactly, floats to 12 digits; what differs is named with both values."""
     assert list(differences(KEPT, KEPT | change)) == found
-
-
-def test_files_hold_what_is_saved(tmp_path, monkeypatch):
-    """Values come back as they were, with one value a line and long lists folded."""
-    monkeypatch.setattr(values, "FOLDER", tmp_path)
-    values.save("x.json", {"case": KEPT | {"times": list(range(100))}})
-    assert values.load("x.json")["case"] == KEPT | {"times": list(range(100))}
-    assert max(map(len, (tmp_path / "x.json").read_text().splitlines())) <= 120
-    assert values.load("absent.json") == {}
-
-
-def test_changes_are_printed_and_written(tmp_path, monkeypatch, capsys):
-    """The command tells each change, old and new; only without --check does it write them."""
-    monkeypatch.setattr(values, "FOLDER", tmp_path)
-    monkeypatch.setattr("tests.golden.__main__.measure", lambda *_: {"nodes": 4})
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # main has its own, which is gone afterwards
-    values.save("imports.json", {"swf": {"nodes": 3}})
-    monkeypatch.setattr("sys.argv", ["tests.golden", "--check", "imports.json"])
-    assert main() == 1
-    assert "swf/nodes: 3 -> 4" in capsys.readouterr().out
-    assert json.loads((tmp_path / "imports.json").read_text()) == {"swf": {"nodes": 3}}
-    assert compare_files(["imports.json"], write=True) > 0
-    assert compare_files(["imports.json"], write=False) == 0
