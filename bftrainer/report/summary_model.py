@@ -16,9 +16,7 @@ from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.model.records import HELD, RUN_SCHEMA
 from bftrainer.report.glossary import GLOSSARY
 
-MOST = 1e100
-"""Numbers beyond this have no meaning in a run, and sums of them would overflow."""
-Number = Annotated[float, Field(gt=-MOST, lt=MOST, allow_inf_nan=False)]
+Number = Annotated[float, Field(gt=-1e100, lt=1e100, allow_inf_nan=False)]  # sums of larger ones would overflow
 _ALWAYS: tuple[str, ...] = ("window_s", "nodes_total", "tasks_total", "tasks_completed", "idle_node_s", "decisions")
 _ALWAYS += tuple(f"decisions_{kind}" for kind in HELD)
 _HINTS = {
@@ -33,22 +31,14 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True, use_attribute_docstrings=True)
 
 
-class _InputFile(_Part):
-    path: str
-    sha256: str
-
-
-class _AssumedScaling(_Part):
-    note: str
-    figures: list[str]
-
-
 def _metrics(group: str, default: Any = None) -> dict[str, Any]:
     """Metrics of a group by their names in it; null where a run does not know them."""
     names = [key.rpartition(".")[2] for key in GLOSSARY if key.rpartition(".")[0] == group]
     return dict.fromkeys(names, (Number | None, default))
 
 
+_InputFile: Any = create_model("_InputFile", __base__=_Part, path=(str, ...), sha256=(str, ...))
+_AssumedScaling: Any = create_model("_AssumedScaling", __base__=_Part, note=(str, ...), figures=(list[str], ...))
 _Ledger: Any = create_model(
     "_Ledger",
     __base__=_Part,
