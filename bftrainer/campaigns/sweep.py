@@ -323,9 +323,9 @@ def _drop_results(path: Path, keys: Collection[str]) -> None:
     for run in runs:
         if run.name in keys:
             check_free(run, force=True)
+    (path / TABLE).unlink(missing_ok=True)  # first, as it says of the runs that they are whole
     for run in runs:
         remove_written(run)
-    (path / TABLE).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
