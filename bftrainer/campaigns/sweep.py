@@ -292,9 +292,9 @@ def _drop_results(path: Path, keys: Collection[str]) -> None:
     for run in runs:
         if run.name in keys:
             directories.check_free(run, force=True)
+    (path / TABLE).unlink(missing_ok=True)  # first, as it says of the runs that they are whole
     for run in runs:
         directories.remove_written(run)
-    (path / TABLE).unlink(missing_ok=True)
 
 
 def local_engine(workers: int | None = None) -> Engine:

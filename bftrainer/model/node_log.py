@@ -259,10 +259,10 @@ class NodeLog:
             raise LogError(f"Expected unchanged rows within the window {window}, got {got}.")
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> list[str]:
         """What was trimmed, assumed or not checked when the log was made, or those that it was merged from."""
         notes = [note for some in self._provenance_values("notes") if isinstance(some, list) for note in some]
-        return tuple(dict.fromkeys(note for note in notes if isinstance(note, str)))
+        return list(dict.fromkeys(note for note in notes if isinstance(note, str)))
 
     @property
     def zone(self) -> str | None:

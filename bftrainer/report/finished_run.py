@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bftrainer.errors import OutputError, escaped
+from bftrainer.errors import escaped
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.model.instants import time_zone
-from bftrainer.model.records import HELD, RUN_SCHEMA
-from bftrainer.report.glossary import GLOSSARY
-from bftrainer.report.ledger import PARTS
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-MOST = 1e100
-"""Numbers beyond this have no meaning in a run, and sums of them would overflow."""
-_ALWAYS = ("window_s", "nodes_total", "tasks_total", "tasks_completed", "idle_node_s", "decisions")
-_BELOW = ("occupancy", "rescale_loss_share", "preemption_loss_share", "idle_node_s_share", "time_share")
 Columns = Mapping[str, NDArray[Any]]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -173,66 +160,3 @@ def short_names(runs: Sequence[FinishedRun], most: int = 20) -> list[FinishedRun
     if len(set(labels)) < len(labels):
         labels = [f"{place}. {label}" for place, label in enumerate(labels, start=1)]
     return [replace(run, name=label) for run, label in zip(runs, labels, strict=True)]
-
-
-def check_summary(file: Path, summary: Any) -> None:
-    """Refuse what is no summary of a run: it lacks what every run has, or has values of another type."""
-    from pydantic import ValidationError
-
-    schema = summary.get("schema") if isinstance(summary, dict) else None
-    if type(schema) is not int or schema > RUN_SCHEMA:
-        text = f"Expected a summary of schema {RUN_SCHEMA} or older, got {schema!r}"
-        raise OutputError(f"{file}: {text}; a newer one takes a newer version of bftrainer.")
-    try:
-        _summary_model().model_validate(summary)
-        start_ns, end_ns = (instant_ns(summary[f"window_{which}"]) for which in ("start", "end"))
-        if not math.isclose((end_ns - start_ns) / NS_PER_S, summary["window_s"], rel_tol=1e-9, abs_tol=1e-6):
-            raise ValueError(f"they are not window_s apart, {summary['window_s']:g} s")
-    except ValidationError as faults:
-        fault = faults.errors()[0]
-        key = ".".join(map(str, fault["loc"]))
-        hint = f" It is {str(fault['input'])[:80]!r}."
-        if fault["type"] == "missing":
-            hint = " A run of an earlier version is read by that version; or replay it again."
-        raise OutputError(f"{file}: {key}: {fault['msg']}.{hint}") from None
-    except (ValueError, OverflowError) as error:
-        raise OutputError(f"{file}: window_start, window_end: Expected times ({error}).") from None
-
-
-@cache
-def _summary_model() -> type[BaseModel]:
-    """Pydantic model of a summary; further keys are allowed."""
-    from pydantic import ConfigDict, Field, create_model
-
-    config = ConfigDict(extra="allow", strict=True)  # no conversion of text to numbers, or of numbers to booleans
-    number: Any = Annotated[float, Field(gt=-MOST, lt=MOST, allow_inf_nan=False)]
-
-    def make_model(required: Mapping[str, Any], optional: Mapping[str, Any] = {}) -> Any:
-        """Model by the types of its keys."""
-        fields: dict[str, Any] = {key: (kind | None, None) for key, kind in optional.items()}
-        return create_model("Part", __config__=config, **fields | {key: (kind, ...) for key, kind in required.items()})
-
-    source: Any = make_model({"path": str, "sha256": str})
-    shares = {name: number | None for name in ("idle_node_s", *PARTS) if name != "given_back"}
-    model: type[BaseModel] = make_model(
-        {
-            **dict.fromkeys((*_ALWAYS, *(f"decisions_{kind}" for kind in HELD)), number),
-            **dict.fromkeys(("window_start", "window_end"), str),
-            "partial": bool,
-            "solvers": dict[str, Any],
-            "settings": dict[str, str | number | bool | None],
-        },
-        {
-            **dict.fromkeys((name for name in GLOSSARY if "." not in name), number),
-            **dict.fromkeys(("command", "limited_by", "node_log_zone", "solver", "objective"), str),
-            **dict.fromkeys(("seed", "max_tasks", "forward_time_s"), number),
-            "node_log_notes": list[str],
-            "inputs": dict[str, source | list[source] | None],
-            "versions": dict[str, str],
-            "decided_by": dict[str, int],
-            "ledger": make_model(shares, {"given_back": number}),
-            "below_large_idle": make_model({"large_idle": number}, dict.fromkeys(_BELOW, number)),
-            "assumed_scaling": make_model({"note": str, "figures": list[str]}),
-        },
-    )
-    return model

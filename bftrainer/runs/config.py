@@ -287,14 +287,10 @@ class ReplayConfig:
         return float(seconds)
 
 
-def _kind(annotation: str) -> Any:
-    """The first type of an annotation."""
-    name = annotation.partition(" ")[0]
-    return globals().get(name) or getattr(builtins, name)
-
-
+_KINDS = vars(builtins) | globals()  # by which annotations name the first type of a field
 OPTIONS: dict[str, Option] = {
-    item.name: replace(item.metadata["option"], kind=_kind(str(item.type))) for item in fields(ReplayConfig)
+    item.name: replace(item.metadata["option"], kind=_KINDS[str(item.type).partition(" ")[0]])
+    for item in fields(ReplayConfig)
 }
 """All options by their field names, which are keys of sweep files and of the summary."""
 

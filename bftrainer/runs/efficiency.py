@@ -72,14 +72,14 @@ def compute_efficiency(
     efficiency = Efficiency(harvested.work_at(horizon_s) / static, horizon_s, eq_nodes)
     if inputs.make_tuner is not None:
         return efficiency  # the rate of a tuned task depends on what its group has learnt, so nothing is ideal
-    best = _BestAllocations(tasks, eq_nodes)
+    rate = _make_best_rate(tasks)
     steady, present = array("d"), array("d")
     for event, after in itertools.pairwise(recording.timeline):
         if interrupted():
             return None
         for span_s, active in _spans_with_work(event, after):
-            steady.append(span_s * best.rate_on_constant_pool(active))
-            present.append(span_s * best.rate(active, event.idle))
+            steady.append(span_s * _interpolate(eq_nodes, partial(rate, active)))
+            present.append(span_s * rate(active, event.idle))
     ideal, reachable = math.fsum(steady), math.fsum(present)
     if not ideal:
         return replace(efficiency, ideal_work=ideal)
@@ -116,29 +116,25 @@ def _replay_on_constant_pool(
     return recorder.recording
 
 
-class _BestAllocations:
-    """The most work per second that tasks can do if rescaling is free, each question solved once."""
+def _make_best_rate(tasks: Sequence[TaskSpec]) -> Callable[[tuple[int, ...], int], float]:
+    """Most work per second of tasks, by their numbers, on so many nodes, if rescaling is free; each is solved once."""
+    exact = get_solver("dp")
 
-    def __init__(self, tasks: Sequence[TaskSpec], eq_nodes: float) -> None:
-        self._tasks, self._eq_nodes, self._exact = tasks, eq_nodes, get_solver("dp")
-        self._offer, self.rate = cache(self._options), cache(self._best_rate)
-
-    def _options(self, number: int) -> solvers.RangeOptions:
+    @cache
+    def offer(number: int) -> solvers.RangeOptions:
         """Throughput of a task at the counts it may have."""
-        spec = self._tasks[number]
+        spec = tasks[number]
         counts = solvers.counts_on_offer(spec.min_nodes, spec.max_nodes)
         return solvers.RangeOptions(counts, spec.rates[counts], 0, spec.min_nodes, spec.max_nodes)
 
-    def _best_rate(self, active: tuple[int, ...], nodes: int) -> float:
-        """Most work per second of these tasks on this many nodes."""
+    @cache
+    def rate(active: tuple[int, ...], nodes: int) -> float:
+        """The rate of active tasks."""
         if not (active and nodes):
             return 0.0
-        problem = solvers.AllocationProblem(tuple(map(self._offer, active)), nodes)
-        return self._exact.solve(problem, solvers.Limits()).objective
+        return exact.solve(solvers.AllocationProblem(tuple(map(offer, active)), nodes), solvers.Limits()).objective
 
-    def rate_on_constant_pool(self, active: tuple[int, ...]) -> float:
-        """The same on the constant pool."""
-        return _interpolate(self._eq_nodes, partial(self.rate, active))
+    return rate
 
 
 def _spans_with_work(event: EventRecord, after: EventRecord) -> list[tuple[float, tuple[int, ...]]]:

@@ -118,12 +118,9 @@ class RunResult:
 
     def summary(self) -> dict[str, Any]:
         """All figures of the run, ready for JSON, in the order of the schema."""
-        if not self._summary:  # sums over a long replay take seconds
-            self._summary.update(self._summarise())
-        return deepcopy(self._summary)
-
-    def _summarise(self) -> dict[str, Any]:
-        recording, inputs, config = self.recording, self.inputs, self.config
+        if self._summary:  # sums over a long replay take seconds
+            return deepcopy(self._summary)
+        recording, inputs, config, settings = self.recording, self.inputs, self.config, self._settings()
         intervals = metrics.Intervals.of(recording)
         pool = metrics.pool_metrics(intervals)
         return_on_investment = pool.pop("return_on_investment")
@@ -132,6 +129,12 @@ class RunResult:
         solve_s = math.fsum(recording.decisions["solve_s"])
         idle_node_s_before_offers = 0.0 if inputs.idle_log is None else idle_node_s(inputs.idle_log, recording.end_s)
         ledger = ledger_of(recording, max(0.0, idle_node_s_before_offers - pool["idle_node_s"]))
+        power: dict[str, Any] = {}  # if it is known, as that of tuned tasks is
+        if self.metered is not None:
+            power |= metrics.power_metrics(self.metered, inputs.carbon, config.pue, recording.end_s)
+        if tuned := [task.tuned for task in recording.tasks if task.tuned is not None]:
+            chosen = [(attempt.batch_size, attempt.power_limit_w) for attempt in self.attempts]
+            power |= metrics.tuning_metrics(tuned, chosen)
         summary = {
             "schema": RUN_SCHEMA,
             "partial": self.is_partial,
@@ -140,7 +143,7 @@ class RunResult:
             "versions": dict(self.versions),
             "engine": self.engine,
             "inputs": dict(inputs.sources),
-            "settings": self._settings(),
+            "settings": settings,
             "seed": config.seed,
             "solver": full_name(config.solver),
             "objective": name_of_objective(config.objective),
@@ -150,7 +153,7 @@ class RunResult:
             "window_end": self.iso(recording.end_s),
             "window_s": recording.end_s,
             "nodes_total": len(inputs.log.nodes),
-            "node_log_notes": list(inputs.log.notes),
+            "node_log_notes": inputs.log.notes,
             "node_log_zone": inputs.log.zone,
             "events": len(recording.events),
             "decisions": decisions.pop("decisions"),
@@ -161,16 +164,18 @@ class RunResult:
             **dict(zip(_EFFICIENCY, astuple(self.efficiency) if self.efficiency else [None] * 6, strict=True)),
             "return_on_investment": return_on_investment,
             **metrics.task_metrics(recording.tasks, pool["used_node_s"]),
-            **self._power(),
+            **power,
             **self.learned,
             **decisions,
             **self.timings,
             "solve_wall_share": ratio(solve_s, self.timings["wall_s"]),
-            "below_large_idle": metrics.metrics_below(intervals, self._large_idle),
+            "below_large_idle": metrics.metrics_below(intervals, settings["large_idle"]),
         }
         assumed, figures = inputs.assumed_scaling, figures_of(summary)
         resting = [key.rpartition(".")[2] for key in ON_SCALING if figures.get(key) is not None]
-        return summary | {"assumed_scaling": None if assumed is None else assumed.to_dict() | {"figures": resting}}
+        summary["assumed_scaling"] = None if assumed is None else assumed.to_dict() | {"figures": resting}
+        self._summary.update(summary)
+        return deepcopy(self._summary)
 
     def frame(self, table: str = "tasks") -> pd.DataFrame:
         """Table of the run, as written to the Parquet file of that name.
@@ -219,44 +224,26 @@ class RunResult:
 
         return notebook_view(convert_result(self, "this run"))
 
-    def _power(self) -> dict[str, Any]:
-        """Energy figures and final settings of tuned tasks; empty if power is unknown."""
-        if self.metered is None:
-            return {}
-        figures = metrics.power_metrics(self.metered, self.inputs.carbon, self.config.pue, self.recording.end_s)
-        tuned = [task.tuned for task in self.recording.tasks if task.tuned is not None]
-        settings = [(attempt.batch_size, attempt.power_limit_w) for attempt in self.attempts]
-        return figures | (metrics.tuning_metrics(tuned, settings) if tuned else {})
-
     def _settings(self) -> dict[str, Any]:
         """Settings that affect the result, besides the inputs; those of power and learning only where they matter."""
         config, assumed = self.config, self.inputs.assumed_scaling
-        until_s = config.until_s(self.start_ns)
+        until_s, quarter = config.until_s(self.start_ns), max(1, len(self.inputs.log.nodes) // 4)
         derived = {
             "since": None if config.since is None else self.iso(0.0),
             "until_s": until_s if math.isfinite(until_s) else None,
-            "large_idle": self._large_idle,
+            "large_idle": quarter if config.large_idle is None else config.large_idle,
             "scaling": LEARNED if config.scaling == LEARNED else assumed and str(assumed.model),
         }
         ineffective = {"power": not self.metered, "learning": not self.learned}
-        plain = {
-            name: _to_plain(getattr(config, name))
-            for name, option in OPTIONS.items()
-            if name not in derived and option.is_setting and not ineffective.get(option.section)
-            if option.default_told or getattr(config, name) != option.default
-        }
+        plain = {}
+        for name, option in OPTIONS.items():
+            value = getattr(config, name)
+            if name in derived or not option.is_setting or ineffective.get(option.section):
+                continue
+            if option.default_told or value != option.default:
+                value = full_name(value) if hasattr(value, "solve") else value
+                plain[name] = str(value) if isinstance(value, Path) else value
         return plain | {"objective": name_of_objective(config.objective)} | derived
-
-    @property
-    def _large_idle(self) -> int:
-        return self.config.large_idle if self.config.large_idle is not None else max(1, len(self.inputs.log.nodes) // 4)
-
-
-def _to_plain(value: Any) -> Any:
-    """A setting in the form of the summary: files by their paths, solvers by their names."""
-    if isinstance(value, Path):
-        return str(value)
-    return full_name(value) if hasattr(value, "solve") else value
 
 
 def run_replay(

@@ -26,7 +26,7 @@ from bftrainer.model.columns import Coded, Lists, Table
 from bftrainer.model.records import PowerSample
 from bftrainer.replay.power_draw import value_at
 from bftrainer.report.comparison import run_names
-from bftrainer.report.finished_run import FinishedRun, check_summary
+from bftrainer.report.finished_run import FinishedRun
 from bftrainer.runs.config import OPTIONS
 from solvers.problem import Held
 
@@ -241,9 +241,16 @@ def run_tables(result: RunResult) -> list[RunTable]:
 
 def write_run(result: RunResult, directory: Path) -> None:
     """Write all tables of a run and summary.json into a directory: `OSError` if that fails."""
-    steps, *tables = run_tables(result)
-    _write_steps(result, directory / steps.file)
-    for table in tables:
+    columns = STEPS.columns_of(result)
+    line = ",".join(["%s"] * len(columns)) + "\n"  # no value needs quotes, and `csv` takes twice as long
+    with (directory / STEPS.file).open("w", newline="", encoding="utf-8") as steps:
+        steps.write(line % tuple(column.name for column in columns))
+        for events in STEPS.source(result):
+            time_s, *figures = (column.values(events) for column in columns)
+            times = iso_column(instants_ns(result.start_ns, time_s))
+            # Numbers are written as Python prints them.
+            steps.writelines(map(line.__mod__, zip(*(column.tolist() for column in (times, *figures)), strict=True)))
+    for table in run_tables(result)[1:]:
         # Opened here, as pyarrow cannot encode every directory name.
         with (
             (directory / table.file).open("wb") as file,
@@ -255,20 +262,10 @@ def write_run(result: RunResult, directory: Path) -> None:
     (directory / "summary.json").write_text(text + "\n", encoding="utf-8")
 
 
-def _write_steps(result: RunResult, path: Path) -> None:
-    """Write the step log, with numbers as Python prints them."""
-    columns = STEPS.columns_of(result)
-    line = ",".join(["%s"] * len(columns)) + "\n"  # no value needs quotes, and `csv` takes twice as long
-    with path.open("w", newline="", encoding="utf-8") as file:
-        file.write(line % tuple(column.name for column in columns))
-        for events in STEPS.source(result):
-            time_s, *figures = (column.values(events) for column in columns)
-            times = iso_column(instants_ns(result.start_ns, time_s))
-            file.writelines(map(line.__mod__, zip(*(column.tolist() for column in (times, *figures)), strict=True)))
-
-
 def read_summary(path: Path) -> dict[str, Any]:
     """Read the summary of a result directory: `OutputError` if it is damaged, or of a newer version."""
+    from bftrainer.report.summary_model import check_summary  # pydantic takes a tenth of a second
+
     file = path / "summary.json"
     with translated(file, OutputError):
         if not file.is_file():

@@ -121,6 +121,11 @@ def load_inputs(config: ReplayConfig) -> Inputs:
     _refuse_unfit(config, tasks, task_set.learned)
     power_cap_w = read_cap(config, log, tasks)
     carbon = read_steps(config.carbon, CARBON_COLUMN, log)  # refused before all of a file that has no end is summed up
+    planned, number = list[tuple[float, int]](), {name: place for place, name in enumerate(log.nodes)}
+    if config.planned_departures is not None:  # those of nodes of the log that are not replayed do not count
+        nodes = (read_log(node_log)[0] if isinstance(node_log, Path) else node_log).nodes
+        departures = read_departures(config.planned_departures, nodes)
+        planned += [((at_ns - log.start_ns) / NS_PER_S, number[name]) for at_ns, name in departures if name in number]
     return Inputs(
         config=config,
         log=log,
@@ -135,18 +140,8 @@ def load_inputs(config: ReplayConfig) -> Inputs:
         make_tuner=make_tuner,
         load_s=time.perf_counter() - began,
         idle_log=idle_log,
-        planned=tuple(_plan_departures(config, node_log, log)),
+        planned=tuple(planned),
     )
-
-
-def _plan_departures(config: ReplayConfig, node_log: Path | NodeLog, log: NodeLog) -> list[tuple[float, int]]:
-    """Departures that are known in advance; those of nodes of the log that are not replayed do not count."""
-    if config.planned_departures is None:
-        return []
-    nodes = (read_log(node_log)[0] if isinstance(node_log, Path) else node_log).nodes
-    number = {name: place for place, name in enumerate(log.nodes)}
-    departures = read_departures(config.planned_departures, nodes)
-    return [((at_ns - log.start_ns) / NS_PER_S, number[name]) for at_ns, name in departures if name in number]
 
 
 def read_log(path: Path) -> tuple[NodeLog, list[str]]:

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from bftrainer.files.directories import JOURNAL, LOCK, written_files
+from tests.harvest.conftest import TRAIN, table_text
 from tests.test_determinism import values_of
 from tests.tiny import Done, installed, write_inputs
 from tests.waiting import alive, until
@@ -54,7 +55,8 @@ command = {json.dumps([*PYTHON, str(FAKE), "{bs}", "{lr}", "{seed}", "{epochs}",
 VARIANTS = ("10", "20")
 KILLS, FAULTS = ("main", "group", "self"), ("full", "read-only", "broken")
 KINDS = ("kill", "kill", "fault", "size")
-MOMENT = re.compile(r"\+20\d{12}(\+\d+)?")  # jobs that begin within one second are numbered
+# Jobs that begin within one second are numbered; logs and checkpoints of a task by its starts and its work.
+MOMENT = re.compile(r"\+20\d{12}(\+\d+)?| --(resume|force)|(?<=/)\d{4}-\d+(?=\.log)|(?<=/save-)\d+")
 INSIDE = Path(__file__).parent / "inside"
 NEVER = 10**9
 _numbers = count()
@@ -90,6 +92,7 @@ class Command:
     words: str
     results: tuple[str, ...] = ()
     resume: str = ""
+    live: bool = False  # so that its books depend on the clock
 
     def typed(self, variant: str) -> list[str]:
         """The command line of a variant."""
@@ -99,6 +102,8 @@ class Command:
 _OFTEN = "--checkpoint-every 0.000001s --output-dir out --force"
 _SAMPLE = "replay -Tfwd {v} --no-baseline " + _OFTEN
 _RESUME = "replay --resume out"
+_ASSESS = "assess evt.pkl -bdfn tasks.toml --price-node-hour {v} -o out "
+_HARVEST = "harvest run live.toml --max-nodes 1 -Tfwd {v} -o h"
 COMMANDS = {
     "replay": Command("replay -ndmap evt.pkl -bdfn tasks.toml --solver dp -Tfwd {v} " + _OFTEN, ("out",), _RESUME),
     "replay, cbc": Command(f"{_SAMPLE} --max-events 40", ("out",), _RESUME),
@@ -111,6 +116,8 @@ COMMANDS = {
         ("idle.csv", "idle.json"),
     ),
     "convert": Command("convert tasks-{v}.toml made-Jbnd.pkl --force", ("made-Jbnd.pkl", "made-JNPs.pkl")),
+    "assess": Command(_ASSESS + "--force", ("out",), _ASSESS + "--resume"),
+    "harvest": Command(_HARVEST, resume=_HARVEST, live=True),
     "master": Command("master run job.toml --seed {v} --quiet", (), "master run --resume {logs} --quiet"),
 }
 
@@ -154,9 +161,17 @@ def facts(folder: Path, wanted: Callable[[str], bool] = lambda _: True) -> dict[
     found = {}
     for path in sorted(folder.rglob("*")):
         if wanted(name := MOMENT.sub("", str(path.relative_to(folder)))):
-            has_values = path.is_file() and path.name != "lock"  # which says who had it last
+            has_values = path.is_file() and path.name not in ("lock", "brief.pdf")  # of whoever had it last; packed
             found[name] = MOMENT.sub("", values_of(path).replace(str(folder), "")) if has_values else ""
     return found
+
+
+def live_facts(folder: Path) -> dict[str, str]:
+    """Paths below a folder with a harvest, whether its books are in order, and what its tasks did."""
+    books = run(["bftrainer", "audit", "h"], folder, NO_TROUBLE, {}).done
+    summary = json.loads((folder / "h" / "summary.json").read_text())
+    figures = {key: str(summary[key]) for key in ("tasks_completed", "partial", "end_reason")}
+    return dict.fromkeys(facts(folder), "") | figures | {"audit": f"{books.status} {books.err}"}
 
 
 @contextmanager
@@ -169,6 +184,8 @@ def world() -> Iterator[Path]:
         write_inputs(here)
         (here / "sacct.txt").write_text(SACCT)
         (here / "job.toml").write_text(JOB)
+        (here / "train.py").write_text(TRAIN)
+        (here / "live.toml").write_text("schema = 1\n" + table_text("a", 10) + table_text("b", 20))
         for number, variant in enumerate(VARIANTS):
             (here / f"sweep-{variant}.toml").write_text(SWEEP.format(variant))
             dated = (here / "tasks.toml").read_text().replace("min_nodes", f"submit = 2026-01-0{number + 1}\nmin_nodes")
@@ -192,7 +209,7 @@ def reference(name: str, variant: str) -> Reference:
         ended = run(COMMANDS[name].typed(variant), here, Trouble(), {})
         assert ended.done.status == 0, ended
         written = sum(path.stat().st_size for path in here.rglob("*") if path.is_file())
-        return Reference(facts(here), ended.events, written)
+        return Reference((live_facts if COMMANDS[name].live else facts)(here), ended.events, written)
 
 
 def draw_trouble(rng: random.Random, kind: str, usual: Reference) -> Trouble:
@@ -249,7 +266,7 @@ def go_on(here: Path, name: str, rng: random.Random, variant: str) -> None:
     if ended is None or ended.done.status == 2:
         ended = run(command.typed(variant), here, NO_TROUBLE, {})
     assert ended.done.status == 0, ended
-    left = facts(here)
+    left = (live_facts if command.live else facts)(here)
     differ = {path for path in {*left, *wanted.facts} if left.get(path) != wanted.facts.get(path)}
     assert not differ, sorted(differ)
 

@@ -12,6 +12,7 @@ from bftrainer import run_replay
 from bftrainer.cli.imports import import_log
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.nodelogs.availability import AvailabilityTrace, churn_log
+from bftrainer.report.summary_model import SummaryModel
 from bftrainer.runs import write_run
 from bftrainer.runs.run_files import ALLOCATION, ATTEMPTS, COUNTS, DECISIONS, POWER, TASKS, TEXTS
 from bftrainer.schedulers.import_log import import_log as import_files
@@ -33,9 +34,10 @@ def assert_named(names: object, text: str) -> None:
     assert sorted(name for name in names if f"`{name}`" not in text) == []
 
 
-def test_the_page_of_options_is_up_to_date():
-    """docs/options.md is what `scripts/make_options_page` makes of the declarations."""
-    assert runpy.run_path(str(ROOT / "scripts" / "make_options_page"))["page"]() == page("options")
+def test_generated_pages_are_up_to_date():
+    """docs/options.md, and the keys of a summary in docs/files.md, are made by `scripts/make_options_page`."""
+    script = runpy.run_path(str(ROOT / "scripts" / "make_options_page"))
+    assert (script["page"](), script["files_page"]()) == (page("options"), page("files"))
 
 
 @pytest.mark.parametrize("name", LOG_FORMATS)
@@ -60,10 +62,11 @@ def test_every_figure_is_described(tmp_path):
 
 
 def test_every_output_of_a_run_is_described(tmp_path):
-    """docs/files.md names every column and key of the summary that a run writes, docs/options.md the settings."""
+    """The model declares every key of a summary; docs/files.md has every column, docs/options.md the settings."""
     write_run(run_replay(solver="dp", max_events=20, tasks=sample_path(SAMPLE_TUNED_TASKS)), tmp_path)
     summary = json.loads((tmp_path / "summary.json").read_text())
-    wanted = {*summary, *(key for name in ("settings", "below_large_idle", "inputs") for key in summary[name])}
+    assert SummaryModel.model_validate(summary).model_extra == {}
+    wanted = {key for name in ("settings", "below_large_idle", "inputs") for key in summary[name]}
     wanted |= {column for path in tmp_path.glob("*.parquet") for column in pq.read_schema(path).names}
     assert_named(
         wanted | set((tmp_path / "step-logs.csv").read_text().splitlines()[0].split(",")), page("files", "options")

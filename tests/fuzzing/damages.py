@@ -3,7 +3,6 @@
 # ruff: noqa: SIM905
 import io
 import json
-import pickletools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +25,6 @@ TEXTS = [
 HOSTILE = st.sampled_from(NUMBERS) | st.sampled_from(TEXTS)
 _LEAVES = HOSTILE | st.sampled_from([0, -1, 2**31, 2**63, 10**30, True, 1e308, float("nan"), [], {}, [[]], [0], None])
 _TOKEN = re.compile(rb"[-+]?\d[\w.+-]*|[A-Za-z_][\w]*|[^\w\s]")
-_PICKLED = (b"N", b"0", b"]", b")", b"R", b"b", b"u", b"t", b"K\x05", b"h\x00", b"cos\nsystem\n", b"J\xff\xff\xff\xff")
 
 
 def encode(text: str) -> bytes:
@@ -94,19 +92,6 @@ def change_document(draw: Draw, data: bytes) -> bytes:
     return b"\n".join(rows)
 
 
-def change_pickle(draw: Draw, data: bytes) -> bytes:
-    """Leave out, repeat or exchange steps of a pickle, or put others in."""
-    try:
-        starts = [start for _, _, start in pickletools.genops(data)]
-    except Exception:  # whatever is wrong with it, it is no pickle
-        return change_tokens(draw, data)
-    steps = [data[a:b] for a, b in zip(starts, [*starts[1:], len(data)], strict=True)]
-    if draw(st.booleans()):
-        return b"".join(change_parts(draw, steps))
-    steps.insert(place(draw, len(steps)), draw(st.sampled_from(_PICKLED)))
-    return b"".join(steps)
-
-
 def change_parquet(draw: Draw, data: bytes) -> bytes:
     """Leave out, rename or retype a column of a table of Parquet, or change one of its values."""
     out = io.BytesIO()
@@ -129,7 +114,7 @@ def change_parquet(draw: Draw, data: bytes) -> bytes:
 
 
 _PLAIN = (change_tokens, change_pieces, change_pieces, change_pieces)
-_OWN = {".json": change_document, ".jsonl": change_document, ".pkl": change_pickle, ".parquet": change_parquet}
+_OWN = {".json": change_document, ".jsonl": change_document, ".parquet": change_parquet}
 
 
 @st.composite

@@ -1,10 +1,11 @@
+import itertools
 import math
 
 import numpy as np
 import pytest
 
 from bftrainer.errors import InvalidTaskError
-from bftrainer.model import ScalingCurve, TaskSpec, TaskState
+from bftrainer.model import Event, ScalingCurve, TaskSpec, TaskState
 from bftrainer.tasksets import read_task_set, write_task_set
 
 CURVE = ScalingCurve((0, 2, 8), (0.0, 3.0, 9.0))
@@ -19,29 +20,20 @@ def task(**changes):
     ("change", "message"),
     [
         ({"min_nodes": 1.5}, "min_nodes to be whole, got 1.5"),
-        ({"min_nodes": True}, "min_nodes to be whole, got True"),
-        ({"max_nodes": None}, "max_nodes to be whole, got None"),
-        ({"gpus_per_node": "6"}, "gpus_per_node to be whole, got '6'"),
-        ({"submit_ns": 1e18}, "submit_ns to be whole, got 1e+18"),
         ({"deadline_ns": 10**30}, f"deadline_ns between the years 1678 and 2262, got {10**30}"),
         ({"work": 10**400}, "work > 0, got inf"),
         ({"work": math.nan}, "work > 0, got nan"),
-        ({"work": "5"}, "work to be a number, got '5'"),
         ({"min_nodes": 0}, "min_nodes >= 1, got 0"),
         ({"min_nodes": 5}, "min_nodes <= max_nodes, got 5 > 4"),
         ({"max_nodes": 9}, "max_nodes within the scaling curve (to 8), got 9"),
         ({"shrink_cost_s": -1}, "shrink_cost_s >= 0, got -1.0"),
         ({"grow_cost_s": -1}, "grow_cost_s >= 0, got -1.0"),
-        ({"weight": True}, "weight to be a number, got True"),
         ({"weight": math.nan}, "weight > 0, got nan"),
-        ({"grow_cost_s": 1j}, "grow_cost_s to be a number, got 1j"),
         ({"submit_s": math.nan}, "a finite submission time, got nan"),
         ({"deadline_s": math.inf}, "a finite deadline, got inf"),
         ({"user": "\udcff"}, r"user to be text, got '\udcff'"),
         ({"scaling": None}, "scaling to be a ScalingCurve, got None"),
-        ({"group": 3}, "group to be text, got 3"),
         ({"name": ""}, "a name, got ''"),
-        ({"name": 3}, "name to be text, got 3"),
     ],
 )
 def test_bad_fields(change, message):
@@ -55,8 +47,6 @@ def test_bad_fields(change, message):
     ("points", "message"),
     [
         (((0, "2"), (0, 1)), "nodes to be whole, got '2'"),
-        (((0, 1.5), (0, 1)), "nodes to be whole, got 1.5"),
-        (((0, 2), (0, None)), "throughput to be a number, got None"),
         (((0,), (0,)), "at least two node counts, got [0]"),
         (((1, 2), (0, 1)), "node counts to start at 0, got 1"),
         (((0, 2, 2), (0, 1, 2)), "node counts to increase strictly, got [0, 2, 2]"),
@@ -93,3 +83,18 @@ def test_deadlines_count_from_the_start():
     ):
         assert TaskState(task(**changes), 0, 0.0, 0.0, start_ns).deadline_s == due_s
     assert TaskState(task(), 0, 0.0, 0.0).modes == (task(),)  # on no other power limits
+
+
+def test_events_are_ordered_whatever_they_carry():
+    """Time and kind order events; what they carry, which may have no order, does not."""
+    one, other = (TaskSpec(name, 1, 2, 1.0, ScalingCurve.linear(1.0, 2)) for name in ("J0", "J1"))
+    first, second = Event.submission(1.0, one), Event.submission(1.0, other)
+    assert not first < second
+    assert not second < first
+    assert first <= second <= first
+    assert first != second
+    later = Event.power_cap(1.0, 5.0)
+    events = [Event.completion(1.0, "J0"), Event.leave(1.0, "b"), Event.join(1.0, "a"), first, later, Event.leave(2.0)]
+    for shuffled in itertools.permutations(events):
+        assert sorted(shuffled) == events
+    assert max(events) >= later > first

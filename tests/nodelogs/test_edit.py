@@ -56,12 +56,12 @@ def test_windows():
 def test_notes_and_commands():
     """Notes of a part of a log say, once, that they are of the whole; commands stand in its provenance, in order."""
     log = log_of(0, 100, {"a": [(0, 100)], "b": [(10, 20)]}, notes=["for 9 days no job starts."])
-    said = ("for 9 days no job starts. (Said of the log that this is a part of.)",)
+    said = ["for 9 days no job starts. (Said of the log that this is a part of.)"]
     cut = select_window(log, None, 50 * NS)
     assert cut.notes == select_window(cut, 10 * NS, None).notes == said
     assert filter_log(log, ["a"]).notes == select_window(merge_logs([log, log]).log, None, 50 * NS).notes == said
     strange = log_of(0, 100, {"a": [(0, 100)]}, notes=3, merged=[7])  # provenance is free
-    assert select_window(strange, 10 * NS, None).notes == strange.notes == ()
+    assert select_window(strange, 10 * NS, None).notes == strange.notes == []
     assert select_window(log, None, None).notes == filter_log(log, min_hole_ns=1).notes == log.notes
     assert record_command(record_command(LOG, "one"), "two").provenance["edits"] == ["one", "two"]
 

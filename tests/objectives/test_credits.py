@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer import Allocator, Settings
@@ -21,9 +21,8 @@ from bftrainer.objectives import (
     scaling_efficiency,
     throughput,
 )
-from bftrainer.objectives.credits import best_of_modes
 from tests.examples import examples
-from tests.objectives.support import at, credit, decide, plain, rate_tables, scaled, tuned, tuned_tasks
+from tests.objectives.support import at, credit, decide, plain, scaled, tuned, tuned_tasks
 
 SUMS = ("as-given", "throughput", "scaling-efficiency", "energy", "energy-delay", "deadline")
 NAMES = (
@@ -120,31 +119,6 @@ def test_decisions_by_hand(objective, tasks, pool, after):
     assert decide(objective, tasks, pool).after == after
 
 
-def test_who_is_less_urgent_is_still_in_time():
-    """When the urgent task is done the other one gets the nodes and makes its deadline."""
-    live = Allocator([SLOW, FAST], Settings(objective=deadline, solver="dp"))
-    live.on_event(Event.join(0.0, "a", "b"))
-    after = live.on_event(Event.completion(50.0, "urgent"))
-    assert (after.tasks, after.after) == (("slow",), (2,))
-    assert live.cluster.next_completion().time_s == 100.0
-
-
-@examples(80)
-@given(rates=rate_tables(), share=st.floats(0.01, 1.0), short=st.floats(0.01, 0.99), pool=st.integers(1, 5))
-def test_who_can_make_it_beats_who_cannot(rates, share, short, pool):
-    """Of two tasks that differ in their deadlines alone, where one fits, it is the one that can be in time."""
-    most = len(rates) - 1
-    assume(pool >= most)
-    full_s = 100.0 / rates[-1]
-    same = {"min_nodes": most, "rates": rates}
-    tasks = [plain("missed", deadline_s=full_s * short, **same), plain("met", deadline_s=full_s / share, **same)]
-    worse, better = (deadline(at(task), np.arange(most + 1), 0.0) for task in tasks)
-    assert (better >= worse).all()
-    assert better[-1] > worse[-1]
-    if pool < 2 * most:
-        assert decide(deadline, tasks, pool).after == (0, most)
-
-
 @pytest.mark.parametrize("name", NAMES)
 @examples(40)
 @given(data=st.data())
@@ -182,24 +156,6 @@ def test_scaled_power_changes_nothing(data, pool, exponent):
     assert decide(energy, tasks, pool).after == decide(energy, other, pool).after
     factor = data.draw(st.floats(1e-6, 1e6))
     assert credit(energy, scaled(tasks[0], factor)) == pytest.approx(credit(energy, tasks[0]), rel=1e-12)
-
-
-def test_the_best_of_modes_is_computed_once():
-    """A task's limits are measured once, however often it is asked for; another task, limit or question is another."""
-    asked: list[int] = []
-
-    def measure(spec, counts, factor=1.0):
-        asked.append(spec.run.power_limit_w)
-        return factor * spec.rates[counts]
-
-    modes = (tuned(), LOW)
-    both = TaskState(modes[0], 0, 0.0, 0.0, modes=modes)
-    later = TaskState(LOW, 2, 5.0, 0.0, modes=modes)
-    assert [best_of_modes(task, measure) for task in (both, later, both)] == [3.0, 3.0, 3.0]
-    assert asked == [250, 100]
-    assert best_of_modes(TaskState(LOW, 0, 0.0, 0.0), measure) == 2.25
-    assert best_of_modes(both, measure, 2.0) == 6.0
-    assert asked == [250, 100, 100, 250, 100]
 
 
 class TwoLimits:

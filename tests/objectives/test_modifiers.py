@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer import Allocator, Settings, plugins
-from bftrainer.errors import SettingsError, SolverUnavailableError
+from bftrainer.errors import SettingsError
 from bftrainer.model import Event, TaskSpec, TaskState
 from bftrainer.objectives import (
     FairShare,
@@ -25,7 +25,7 @@ from bftrainer.objectives import (
     objective_names,
     throughput,
 )
-from solvers import AllocationProblem, Limits, LinearRow, TaskOptions, counts_on_offer
+from solvers import AllocationProblem, LinearRow, TaskOptions, counts_on_offer
 from tests.examples import examples
 from tests.objectives.support import at, credit, decide, plain, rate_tables
 from tests.reference.exhaustive import Exhaustive
@@ -149,16 +149,6 @@ AT_MOST_THREE = Bound(LinearRow(np.ones(2), upper=3.0))
 TWINS = Bound(LinearRow(np.array([1.0, -1.0]), lower=0.0, upper=0.0))
 
 
-@pytest.mark.parametrize("solver", ["cbc", "highs"])
-@pytest.mark.parametrize("prune", [True, False])
-@pytest.mark.parametrize(("objective", "after"), [(throughput, (4, 0)), (AT_MOST_THREE, (3, 0)), (TWINS, (2, 2))])
-def test_rows_bind(solver, prune, objective, after):
-    """Solvers that take rows keep them, pruned or not, where the optimum without would break them."""
-    options = Settings(objective=objective, solver=solver, limits=Limits(prune=prune))
-    decision = Allocator(TWO_TASKS, options).on_event(Event.join(0.0, *"abcd"))
-    assert (decision.after, decision.result.held) == (after, "optimal")
-
-
 def wordy(task, counts, now_s):  # noqa: ARG001
     """Raise at length."""
     raise ValueError("far too\nmuch " * 100)
@@ -181,33 +171,6 @@ def test_wrong_constraints_are_the_objectives_fault(objective, solver, said):
     """Rows of the wrong length, no numbers, two floors: one short line by the objective's name."""
     with pytest.raises(SettingsError, match=said):
         decide(objective, [plain()], 4, solver)
-
-
-@pytest.mark.parametrize("objective", [AT_MOST_THREE, FairShare(throughput)])
-@pytest.mark.parametrize("solver", ["dp", "equal-share"])
-def test_constraints_are_refused_by_capability(objective, solver):
-    """Solvers that take no rows, or no floor, say so, and which one to try."""
-    with pytest.raises(SolverUnavailableError, match=f"{solver}: takes no .*try --solver cbc"):
-        decide(objective, TWO_TASKS, 4, solver)
-
-
-def test_constraints_see_who_stands_where():
-    """Each task of the problem comes with its state: spec, nodes held, progress, submission, in the same order."""
-    seen: list[TaskState] = []
-
-    class Curious(Bound):
-        def constraints(self, problem: AllocationProblem, tasks: Sequence[TaskState]) -> list[LinearRow]:
-            assert [options.current for options in problem.tasks] == [task.nodes for task in tasks]
-            seen[:] = tasks
-            return []
-
-    start_ns = 10**18
-    live = Allocator([plain("J1", user="bio", submit_s=-3.0), plain("J0")], Settings(Curious(), "dp"), (), start_ns)
-    live.on_event(Event.join(0.0, *"abcde"))
-    live.on_event(Event.join(10.0, *"fgh"))
-    states = [(task.spec.name, task.nodes, task.progress, task.submitted_s, task.start_ns) for task in seen]
-    assert states == [("J1", 4, 40.0, -3.0, start_ns), ("J0", 1, 10.0, 0.0, start_ns)]
-    assert [task.modes for task in seen] == [(task.spec,) for task in seen]
 
 
 # --- quotas ------------------------------------------------------------------------------------------------------
@@ -356,12 +319,3 @@ def test_users_share_and_not_their_tasks():
     assert decide(FairShare(throughput, "user"), NAMED, 4, "highs").after[0] == 2
     with pytest.raises(SettingsError, match="Expected one of task, user, group, got 'team'"):
         FairShare(throughput, "team")
-
-
-@pytest.mark.parametrize(("forward_s", "after"), [(10.0, (4, 0)), (1000.0, (2, 2))])
-def test_rescaling_counts_for_the_worst_off(forward_s, after):
-    """Who holds all nodes gives some up only if that pays in time for who has none; until then the shares stay."""
-    tasks = [plain("J0", shrink_cost_s=30.0), plain("J1", submit_s=60.0)]
-    live = Allocator(tasks, Settings(FairShare(throughput), "highs", forward_time_s=forward_s))
-    live.on_event(Event.join(0.0, *"abcd"))
-    assert live.on_event(Event.submission(60.0)).after == after

@@ -12,9 +12,9 @@ from hypothesis import given
 
 from bftrainer import Allocator, Settings
 from bftrainer.errors import InputError, SettingsError, SolverError
-from bftrainer.model import Event, ScalingCurve, TaskSpec, TaskState, static
+from bftrainer.model import Event, TaskSpec, TaskState
 from bftrainer.objectives import as_given
-from solvers import Held, StopReason
+from solvers import Held
 from tests.examples import examples
 from tests.replay.support import linear_task
 from tests.scripted import Scripted
@@ -75,24 +75,6 @@ def test_events_of_one_instant_in_any_order():
     assert outcomes[0] == outcomes[1] == ({"J1": ("b", "c")}, {}, ("J1",))
 
 
-def test_a_departing_node_may_be_replaced_at_once():
-    """A node that joins when another one leaves takes its place; the loss is paid all the same."""
-    live = allocator(task(max_nodes=2, shrink_cost_s=3.0, scaling=ScalingCurve.linear(1.0, 2)))
-    live.on_event(Event.join(0.0, "a", "b"))
-    decision = live.on_event(Event.leave(10.0, "a"), Event.join(10.0, "c"))
-    assert decision.added == {"J0": ("c",)}
-    assert [task.progress for task in live.cluster.active] == [20.0 - 3.0 * 2.0]
-
-
-def test_a_task_below_its_minimum_gives_its_nodes_up():
-    """One of two nodes is no use to a task that needs two: another one gets it."""
-    live = allocator(task("J0", min_nodes=2, max_nodes=2, scaling=ScalingCurve.linear(9.0, 2)), task("J1", max_nodes=1))
-    assert live.on_event(Event.join(0.0, "a", "b")).after == (2, 0)
-    decision = live.on_event(Event.leave(1.0, "a"))
-    assert (decision.before, decision.after) == ((1, 0), (0, 1))
-    assert (decision.removed, decision.added) == ({"J0": ("b",)}, {"J1": ("b",)})
-
-
 # --- what may not happen -----------------------------------------------------------------------------------------
 
 
@@ -151,14 +133,6 @@ def test_objectives_that_answer_nonsense(answer, said):
 # --- solvers that do not finish ----------------------------------------------------------------------------------
 
 
-def test_an_incumbent_is_used():
-    """A time limit with an incumbent moves nodes, and says what gap is left."""
-    decision = allocator(task(), solver=Scripted((2,))).on_event(Event.join(0.0, "a", "b", "c"))
-    assert decision.after == (2,)
-    assert (decision.result.stop_reason, decision.result.held) == (StopReason.TIME_LIMIT, Held.INCUMBENT)
-    assert decision.result.gap == pytest.approx(0.5)  # 3 nodes do half as much more, whatever it says
-
-
 def test_nothing_found_keeps_the_allocation():
     """A time limit without a solution keeps what there is, but for tasks that departures left below their minimum."""
     live = allocator(task("J0", min_nodes=2), task("J1"), solver=Scripted((2, 1), None, None))
@@ -208,24 +182,6 @@ def test_an_event_that_failed_leaves_no_trace(compat):
 # --- values ------------------------------------------------------------------------------------------------------
 
 
-def test_growing_must_pay_within_the_forward_time():
-    """Two more nodes gain 2 x Tfwd work and cost 12 s at 2 work/s: worth it from Tfwd > 12 s on."""
-    for forward_time_s, after in ((11.0, (2,)), (13.0, (4,))):
-        live = allocator(task(grow_cost_s=12.0), forward_time_s=forward_time_s)
-        live.on_event(Event.join(0.0, "a", "b"))
-        assert live.on_event(Event.join(10.0, "c", "d")).after == after
-
-
-def test_a_full_startup_cost_is_seen_by_the_decision():
-    """With --startup-cost full, a start that would not pay within Tfwd is not made; as published it is free."""
-    costly = task(grow_cost_s=15.0)
-    assert allocator(costly).on_event(Event.join(0.0, "a")).after == (1,)
-    assert allocator(costly, startup_cost="full").on_event(Event.join(0.0, "a")).after == (0,)
-    paying = allocator(costly, startup_cost="full", forward_time_s=20.0)
-    assert paying.on_event(Event.join(0.0, "a")).after == (1,)
-    assert [task.pending for task in paying.cluster.active] == [15.0]
-
-
 def test_objectives_see_time_and_progress():
     """An objective that is not static is asked at every decision, with the state the task is in."""
     seen = []
@@ -238,21 +194,6 @@ def test_objectives_see_time_and_progress():
     live.on_event(Event.join(0.0, "a"))
     live.on_event(Event.join(10.0, "b"))
     assert seen == [(0.0, 0, 0.0, -5.0), (10.0, 1, 10.0, -5.0)]
-
-
-def test_static_objectives_are_asked_once():
-    """One that is declared static is asked once for each task, as nothing but its spec counts."""
-    asked = []
-
-    @static
-    def counting(task: TaskState, counts: np.ndarray, now_s: float) -> np.ndarray:  # noqa: ARG001
-        asked.append(task.nodes)
-        return counts * 1.0
-
-    live = allocator(task(max_nodes=1, scaling=ScalingCurve.linear(1.0, 1)), objective=counting)
-    for time_s in range(5):
-        live.on_event(Event.join(float(time_s), f"n{time_s}"))
-    assert asked == [0]
 
 
 @examples(60)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
@@ -20,9 +24,10 @@ from bftrainer.replay import (
 )
 from bftrainer.replay.cluster import Due
 from bftrainer.replay.loop import Ending
+from tests.examples import examples
 from tests.replay.support import linear_task as task
 from tests.replay.support import replay_rows
-from tests.worlds import numbered
+from tests.worlds import World, numbered, worlds
 
 
 def run(
@@ -33,40 +38,6 @@ def run(
 
 
 FOUR = (0.0, ("a", "b", "c", "d"), ())
-
-
-@pytest.mark.parametrize(
-    ("tasks", "more", "most", "events", "lives"),
-    [
-        # 1000 work at 40/s end at 25 s, and there the replay ends.
-        ([task()], [], 10, [0.0, 25.0], [(0.0, 25.0)]),
-        # A task submitted at 7.5 s starts then, not at the next row.
-        ([task(submit_s=7.5)], [(60.0, (), ("a",))], 10, [0.0, 7.5, 32.5], [(7.5, 32.5)]),
-        # The second task gets the nodes of the first one when that ends.
-        ([task("A"), task("B")], [], 1, [0.0, 25.0, 50.0], [(0.0, 25.0), (25.0, 50.0)]),
-    ],
-)
-def test_completions_and_submissions_are_events_at_their_exact_time(tasks, more, most, events, lives):
-    """Tasks start and end there."""
-    recording = run(tasks, [FOUR, *more], max_tasks=most)
-    assert [event.time_s for event in recording.events] == events
-    assert [(each.started_s, each.completed_s) for each in recording.tasks] == lives
-    assert recording.reason == "finished"
-
-
-def test_the_record_begins_at_the_windows_start():
-    """An entry without a number stands for the time before a first event that comes later."""
-    recording = run([task(submit_s=60.0)], [(60.0, ("a",), ())])
-    assert [(entry.number, entry.time_s) for entry in recording.timeline[:2]] == [(-1, 0.0), (0, 60.0)]
-
-
-def test_the_window_ends_the_replay_and_the_rest_is_booked():
-    """At the window's end, 10 s, 400 work are booked and nothing is decided any more."""
-    recording = run([task()], [FOUR, (10.0, (), ("a",))], end_s=10.0)
-    assert recording.reason == "window_end"
-    assert [event.time_s for event in recording.events] == [0.0, 10.0]
-    assert recording.tasks[0].work_done == 400.0
-    assert len(recording.decisions) == 1
 
 
 @pytest.mark.parametrize("decide_on", ["all", "nodes"])
@@ -148,3 +119,21 @@ def test_observers_are_told_in_order():
     assert replay(rows, 10.0, allocator, observers=[Witness("A"), Observer(), Witness("B")]) == "window_end"
     one = [(0.0, True), ((4,),), (10.0, False), ("window_end",)]
     assert heard == [(name, *said) for said in one for name in "AB"]
+
+
+@examples(150)
+@given(worlds(), st.randoms(use_true_random=False), st.sampled_from(["solve", "random"]))
+def test_equal_inputs_give_equal_records(world: World, random: object, initial: str):
+    """Two replays of the same world agree in everything but timing; rows of one time may be in any order."""
+    log = world.log
+    order = list(range(log.time_ns.size))
+    random.shuffle(order)
+    order.sort(key=lambda row: log.time_ns[row])
+    shuffled = replace(log, time_ns=log.time_ns[order], node=log.node[order], idle=log.idle[order])
+    first, second = (each.replay(initial=initial, seed=3) for each in (world, replace(world, log=shuffled)))
+    assert first.events == second.events
+    assert first.tasks == second.tasks
+    assert [record.after for record in first.decisions] == [record.after for record in second.decisions]
+    assert [(c.time_s, c.task, c.nodes.tolist()) for c in first.allocation] == [
+        (c.time_s, c.task, c.nodes.tolist()) for c in second.allocation
+    ]

@@ -55,16 +55,6 @@ def test_nodes_go_where_they_are_seen_to_be_used():
     assert last.after[1] >= 10
 
 
-def test_progress_is_that_of_the_true_curve():
-    """Whatever is believed, work is booked at the rate that the task has."""
-    found = allocator(task("a", 4), noise=0.5)
-    pools(found, [8, 8 - 1])
-    held = [8, 7]
-    rates = task("a", 4).rates
-    cost = 1.0 * rates[held[0]]  # of the node that left
-    assert found.cluster.active[0].progress == pytest.approx(600.0 * rates[held[0]] - cost)
-
-
 def test_a_failed_decision_teaches_nothing():
     """After a solver's failure the beliefs are those of before, and a retry decides as if there had been none."""
     sizes, solver = [6, 9, 12, 9], Failing(SolverError("broken"))

@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
-from bftrainer.nodelogs import read_node_log, write_node_log
-from bftrainer.runs import RunResult, run_replay, write_run
-from bftrainer.runs.audit import audit
+from bftrainer.nodelogs import read_node_log
+from bftrainer.runs import RunResult, run_replay
 from bftrainer.runs.run_files import STEPS
-from bftrainer.tasksets import read_task_set, write_task_set
+from bftrainer.tasksets import read_task_set
 from tests.examples import examples
 from tests.replay.published_rules import Decide, Job, Row, best, heuristic, replayed
 from tests.replay.support import linear_task, log_of
@@ -120,32 +119,3 @@ def test_the_row_at_the_start_is_decided_but_no_event():
     result = run_replay(log, [linear_task(work=1e6)], compat="published", solver="dp", max_events=2, baseline=False)
     assert (result.summary()["events"], result.summary()["decisions"]) == (2, 3)
     assert result.frame("decisions")["event"].tolist() == [0, 1, 2]
-
-
-# The last row takes a node, and is decided: the loss is booked once.
-CURVE = ScalingCurve((0, 1, 2), (0.0, 1.0, 1.0))
-LAST_LOSS = World(
-    log_of((0, 0, True), (0, 1, True), (600, 1, False), nodes=2, end_s=600),
-    (TaskSpec(name="J0", min_nodes=1, max_nodes=2, work=581.0, scaling=CURVE, grow_cost_s=0.0, shrink_cost_s=20.0),),
-    max_tasks=1,
-    decide_on="all",
-)
-
-
-@given(worlds(), st.sampled_from(["equal-share", "dp"]), st.sampled_from(["solve", "random", "empty"]))
-@example(LAST_LOSS, "equal-share", "solve")
-@examples(40)
-def test_the_audit_follows(tmp_path_factory, world, solver, initial):
-    """An audit of such a run finds nothing wrong, and finds fault with the run if it is said to be one of ours."""
-    folder = tmp_path_factory.mktemp("run")
-    write_node_log(folder / "log.parquet", world.log)
-    write_task_set(folder / "tasks.toml", world.tasks)
-    files = {"node_log": folder / "log.parquet", "tasks": folder / "tasks.toml"}
-    result = run_replay(
-        **files, compat="published", forward_time_s=60.0, max_tasks=world.max_tasks, solver=solver, initial=initial
-    )
-    write_run(result, folder)
-    assert audit(folder).wrong == []
-    if len(result.recording.events):
-        write_run(replace(result, inputs=replace(result.inputs, config=replace(result.config, compat="none"))), folder)
-        assert audit(folder).wrong

@@ -16,7 +16,6 @@ from bftrainer.model.task import NodePoints
 from bftrainer.objectives import as_given
 from bftrainer.replay import Allocator, Settings
 from bftrainer.replay.cluster_task import mean_loss_s
-from bftrainer.replay.value_tables import ValueTables
 from tests.replay.support import linear_task, replay_rows
 
 RATE = 10.0
@@ -53,54 +52,6 @@ def test_a_hit_loses_what_is_not_saved(hit_s, unsaved_s):
     """A task that loses a node loses the training since the last save that was whole, and a restart, at its rate."""
     done = replayed(task(most=1), (0.0, ["a"], []), (hit_s, ["b"], ["a"]), end_s=hit_s).tasks[0]
     assert done.preemption_cost == pytest.approx((unsaved_s + 7.0) * RATE)
-
-
-def test_a_hit_counts_at_the_rate_and_count_before_it():
-    """What a hit of two nodes of three costs follows from the rate and the restart on three."""
-    spec = task(most=3, restart_s=NodePoints((1, 3), (1.0, 9.0)))
-    done = replayed(spec, (0.0, ["a", "b", "c"], []), (8.0, [], ["a", "b"]), end_s=8.0).tasks[0]
-    assert done.preemption_cost == pytest.approx((8.0 + 9.0) * 30.0)
-    assert done.preemptions == 1
-
-
-def test_a_planned_change_costs_a_save_and_a_restart_and_saves():
-    """Growing costs 5 + 7 s of the rate before; after it, nothing of before is lost, and the clock starts anew."""
-    rows = ((0.0, ["a"], []), (15.0, ["b"], []), (33.0, [], ["b"]))
-    done = replayed(task(), *rows, end_s=33.0).tasks[0]
-    assert done.rescale_cost == pytest.approx((5.0 + 7.0) * RATE)
-    assert done.preemption_cost == pytest.approx((18.0 + 7.0) * 2 * RATE)
-    assert done.saving_cost == 0.0
-
-
-def test_work_that_is_done_is_not_lost():
-    """Where completions are only noticed at rows, a hit after the last work is done costs nothing."""
-    rows = ((0.0, ["a"], []), (40.0, [], ["a"]))
-    done = replayed(task(150.0), *rows, end_s=100.0, completions="noticed").tasks[0]
-    assert (done.completed_s, done.preemption_cost, done.saving_cost) == (40.0, 0.0, 0.0)
-
-
-def test_the_hazard_is_causal():
-    """One pseudo-hit in an hour, then the hits and the time in which it ran; it sets the interval at the next start."""
-    spec = task(most=1, checkpoint_interval_s=None)
-    allocator = Allocator([spec], Settings(objective=as_given, solver="dp"), ["a", "b"])
-    allocator.on_event(Event.join(100.0, "a"))
-    assert allocator.cluster.tasks[0].clock.interval_s == pytest.approx(math.sqrt(2 * 5.0 * 3600.0))
-    allocator.on_event(Event.leave(500.0, "a"))
-    assert allocator.cluster.tasks[0].clock.hazard_per_s == pytest.approx(2 / 4000)
-    allocator.on_event(Event.join(900.0, "b"))
-    assert allocator.cluster.tasks[0].clock.interval_s == pytest.approx(math.sqrt(2 * 5.0 * 4000.0 / 2))
-
-
-@pytest.mark.parametrize(
-    ("interval_s", "checkpoint_s", "hazard"), [(60.0, 5.0, 1e-3), (300.0, 60.0, 1e-3), (9.0, 0.0, 0.1)]
-)
-def test_the_expected_loss_is_an_integral(interval_s, checkpoint_s, hazard):
-    """The closed form is the mean of what is lost over the exponential time to the hit, summed in small steps."""
-    step_s = 0.01
-    time_s = np.arange(0.0, 25 / hazard, step_s) + step_s / 2
-    lost = np.minimum(time_s % (interval_s + checkpoint_s), interval_s)
-    mean_s = float((lost * hazard * np.exp(-hazard * time_s)).sum() * step_s)
-    assert mean_loss_s(interval_s, checkpoint_s, hazard) == pytest.approx(mean_s, rel=1e-4)
 
 
 def at_constant_hazard(checkpoint_s: float, hazard: float, hits: int, seed: int) -> tuple[float, float]:
@@ -142,14 +93,6 @@ def test_young_daly_loses_what_the_closed_form_says(checkpoint_s, hazard):
     near = abs(waste / math.sqrt(2.0 * checkpoint_s * hazard) - 1.0) < 0.05
     assert near or checkpoint_s * hazard > 0.005
     assert not near or checkpoint_s * hazard < 0.04
-
-
-def test_values_count_what_changes_and_hits_cost():
-    """A decision values a change at 5 + 7 s of the credit now, in either direction."""
-    allocator = Allocator([task(most=3)], Settings(objective=as_given, solver="dp", forward_time_s=600.0), ["a", "b"])
-    allocator.on_event(Event.join(0.0, "a", "b"))
-    (options,) = ValueTables(allocator.settings, 0).make_problem(allocator.cluster, math.inf).tasks
-    assert options.values.tolist() == [-12 * 20.0, 600 * 10.0 - 12 * 20.0, 600 * 20.0, 600 * 30.0 - 12 * 20.0]
 
 
 def test_late_and_early_reports_of_completion_are_taken():

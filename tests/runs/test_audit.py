@@ -163,17 +163,12 @@ PLANTED = [
     ("dp", edit_rows("allocation", swap_nodes)),  # two tasks with each other's node
     ("dp", edit_rows("decisions", lambda rows: rows.insert(4, dict(rows[3])))),  # a decision doubled
     ("learned", edit_rows("decisions", lambda rows: rows.pop(3))),  # a decision dropped
-    ("dp", edit_steps(lambda rows: rows.insert(5, rows[4]))),  # an event doubled
     ("nodes", edit_steps(shift_step)),  # work booked an event early
     ("cbc", shift("tasks", "work_done", 0.01)),  # some work of one task is another's
     ("tuned", shift("tasks", "energy_j", 100.0)),  # energy of one task is another's
     ("dp", edit_summary(move_ledger)),  # a part of the ledger 0.02 more, another one less
     ("equal-share", call_optimal),  # a decision called optimal that is not
     ("dp", lower_bound),  # a bound below what is possible
-    ("cbc", cell("decisions", "objective", 2, lambda value: value * (1 + 1e-6))),  # a value a millionth more
-    ("dp", figure("efficiency", 0.03)),  # U
-    ("dp", figure("work_done", 0.01)),  # work of all, about a millionth more
-    ("tuned", cell("power", "tasks_w", 1, lambda watts: watts + 5_000.0)),  # the cap not kept
     ("dp", edit_summary(lambda summary: summary.pop("ledger"))),  # no ledger
     ("dp", edit_summary(lambda summary: summary["settings"].pop("max_tasks"))),  # a setting left out
 ]

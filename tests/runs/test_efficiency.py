@@ -14,7 +14,6 @@ import solvers
 from bftrainer import RunResult, run_replay
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
-from bftrainer.report.metrics import Intervals
 from bftrainer.runs.efficiency import Efficiency, compute_efficiency
 from solvers.dynamic_programme import DynamicProgramme
 from tests.examples import examples
@@ -74,40 +73,6 @@ def test_cases_by_hand(name):
     result = replayed(log, task(**changes))
     assert result.efficiency.eq_nodes == eq_nodes
     assert shares(result) == pytest.approx(expected)
-
-
-def test_the_earliest_end_of_the_three_runs_counts():
-    """Harvested, 30 work end at 28 s, so the pool is 36 / 28 nodes; of its two neighbours, that of 2 ends at 15 s.
-
-    By then 14 are harvested, and the pools of 1 and 2 nodes have done 15 and 30.
-    """
-    result = replayed(ALTERNATING, task(work=30.0))
-    assert result.efficiency.horizon_s == 15.0
-    assert result.efficiency.eq_nodes == 36 / 28
-    assert result.efficiency.value == pytest.approx(14 / (15 + (36 / 28 - 1) * 15))
-    result = replayed(pool(100, (0, 3)), task(work=30.0))
-    assert result.efficiency.horizon_s == 10.0
-    assert result.efficiency.value == 1.0
-
-
-LATE = {"max_nodes": 1, "grow_cost_s": 0.0, "shrink_cost_s": 0.0}
-
-
-def test_work_that_waits_for_a_row_is_loss():
-    """J0 does its 2 work in 1 s; then J1 alone has work, on one of two nodes until the row at 11 s, on both for 1 s.
-
-    The pool would do 3 work in the first second and 2 in each of the others, 25, of which 15 are done; 25 / 12
-    dedicated nodes would do a twelfth more in the first second, when one more node is of use.
-    """
-    tasks = (
-        task("J0", work=2.0, scaling=ScalingCurve.linear(2.0, 1), **LATE),
-        task("J1", work=13.0, max_nodes=2, grow_cost_s=0.0),
-    )
-    result = replayed(pool(20, (0, 2), (11, 3), (12, 2)), *tasks, decide_on="nodes")
-    done = [(event.time_s, event.gross) for event in result.recording.timeline]
-    assert done == [(0.0, 0.0), (11.0, 13.0), (12.0, 2.0)]
-    assert result.efficiency.ideal_work == pytest.approx(25 + 1 / 12)
-    assert shares(result)[1:] == pytest.approx((1 / 12 / (25 + 1 / 12), 10 / (25 + 1 / 12)))
 
 
 def test_no_time_and_no_pool_have_no_efficiency():
@@ -206,25 +171,3 @@ def test_efficiency_is_that_of_the_reference(world: World):
         parts = [part / found.ideal_work for some in booked for part in some]
         assert math.fsum((found.loss_variability_share, found.loss_horizon_share, *parts)) == pytest.approx(1, abs=1e-9)
         assert found.loss_horizon_share >= -1e-9, "nothing beats the instantaneous optimum"
-
-
-@many
-@given(worlds())
-def test_work_at_any_time_is_that_of_the_reference(world: World):
-    """Harvested work between events; nobody does more than there is to do."""
-    recording = world.replay()
-    intervals, total = Intervals.of(recording), math.fsum(task.work for task in world.tasks)
-    for time_s in np.linspace(0.1, max(0.1, recording.end_s - 0.1), 5).tolist():
-        assert intervals.work_at(time_s) == pytest.approx(work_at(world, time_s), abs=1e-4)
-        assert intervals.work_at(time_s) <= total * (1 + 1e-12)
-
-
-@many
-@given(worlds())
-def test_a_constant_pool_is_its_own_measure(world: World):
-    """Nodes that are there from the first submission on are the dedicated ones: U is 1, whatever rescaling costs."""
-    begin_s = max(0, min(int(task.submit_s) for task in world.tasks))
-    constant = on_constant_pool(world, len(world.log.nodes), begin_s)
-    efficiency = measure(constant, constant.replay())
-    assert efficiency.eq_nodes == len(world.log.nodes)
-    assert efficiency.value is None or efficiency.value == pytest.approx(1.0, rel=1e-12)

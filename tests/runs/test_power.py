@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 
-import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,27 +16,10 @@ from bftrainer.model import Event, ScalingCurve, TaskSpec, instant_ns
 from bftrainer.objectives import as_given
 from bftrainer.replay import Allocator, Settings
 from bftrainer.replay.power_draw import Steps, steps_between, value_at
-from bftrainer.runs import write_run
 from bftrainer.runs.run_inputs import read_series
 from tests import tuned
 from tests.scripted import Scripted
 from tests.worlds import pool
-
-
-def test_a_falling_cap_takes_nodes_away_at_once():
-    """When the cap falls to what two nodes draw, a task on four keeps two, by a decision at that instant."""
-    nodes = ("n0", "n1", "n2", "n3")
-    per_node = max(power_w for _, power_w in tuned.POINTS.values())
-    recording, _, _ = tuned.run(
-        tuned.recurrences(1, most=4),
-        [(0.0, nodes, ())],
-        1e6,
-        solver="highs",
-        power_cap_w=1e6,
-        power_caps_w=[(10.0, 2 * per_node)],
-    )
-    first, second = recording.decisions[:2]
-    assert (first.after, second.time_s, second.after) == ((4,), 10.0, (2,))
 
 
 def test_what_is_kept_is_kept_under_the_cap():
@@ -84,22 +65,6 @@ def test_emissions_are_the_integral_of_power_and_intensity(tmp_path):
     assert summary["average_power_w"] == pytest.approx(200.0)
 
 
-def test_files_add_up(tmp_path):
-    """Energies in tasks.parquet, power.parquet and summary.json agree, and so do counts of attempts."""
-    result = run_replay(
-        tasks=sample_path(SAMPLE_TUNED_TASKS), solver="dp", max_events=600, idle_power_w=150.0, baseline=False
-    )
-    write_run(result, tmp_path)
-    tasks, power, attempts = (pq.read_table(tmp_path / f"{name}.parquet") for name in ("tasks", "power", "attempts"))
-    summary = result.summary()
-    length = np.subtract(power["end_s"], power["begin_s"])
-    assert math.fsum(tasks["energy_j"].to_pylist()) == pytest.approx(summary["energy_j"], rel=1e-9)
-    assert float(length @ power["tasks_w"].to_numpy()) == pytest.approx(summary["energy_j"], rel=1e-9)
-    assert float(length @ power["idle_w"].to_numpy()) == pytest.approx(summary["idle_energy_j"], rel=1e-9)
-    assert sum(summary["batch_sizes"].values()) == attempts.num_rows
-    assert sum(attempts["reached"].to_pylist()) == summary["tasks_reached"]
-
-
 def test_caps_that_are_refused():
     """Nobody knows what other tasks draw, and idle nodes draw what they draw: the task, or the time, is named."""
     with pytest.raises(InvalidTaskError, match=r"zeus section, .*power cap .*\(task J00000-"):
@@ -137,11 +102,6 @@ def test_dates_and_seconds_mean_the_same(series):
     """Times are seconds from the window's start, or dates, in UTC unless they say otherwise."""
     dates = series("power_w,time\n500,2026-01-05T00:00:00\n200,2026-01-05T02:01:00+02:00\n")
     assert dates == series("time,power_w\n0,500\n60,200\n")
-
-
-def test_one_row_holds_for_ever(series):
-    """A lone value is a constant."""
-    assert value_at(series("time,power_w\n0,500\n"), 1e9) == 500.0
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 50.0), st.floats(0.0, 1e6)), min_size=1, max_size=8), st.floats(0, 100))

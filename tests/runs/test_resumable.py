@@ -93,21 +93,6 @@ def test_a_run_resumed_after_any_decision_is_the_same(tmp_path: Path, name: str)
         assert part.read_bytes().count(b"\n") == lines
 
 
-def test_an_interrupted_run_can_be_resumed(tmp_path: Path) -> None:
-    """What is shown as partial ends where the interrupt came; the run goes on from there."""
-    for name in ("plain", "tuned"):
-        inputs = load_inputs(ReplayConfig(**({"max_events": 200, "baseline": False} | CONFIGS[name])))
-        wanted = columns_of(run_replay(inputs=inputs))
-        calls = iter(range(10**6))
-        journal = journal_at(tmp_path / name, 1e9)
-        partial = run_replay(inputs=inputs, journal=journal, interrupted=lambda calls=calls: next(calls) >= 5)
-        journal.write()
-        assert partial.is_partial
-        journal = journal_at(tmp_path / name, 1e9)
-        assert len(journal.recorded) > 2
-        assert columns_of(run_replay(inputs=inputs, journal=journal)) == wanted
-
-
 def test_a_solver_that_failed_is_asked_again(tmp_path: Path) -> None:
     """A run that its solver ended keeps what was done, and goes on with the decision that it failed at."""
     config = ReplayConfig(solver=Scripted(None, SolverError("it broke")), max_events=4, baseline=False)

@@ -9,17 +9,11 @@ from __future__ import annotations
 
 import re
 from html import unescape
-from io import StringIO
 
 import pytest
 
 from bftrainer import RunResult, run_replay
-from bftrainer.campaigns.studies import bound_work
-from bftrainer.cli.replay import render_summary
 from bftrainer.report.glossary import headline
-from bftrainer.runs import ReplayConfig, load_inputs, write_run
-from bftrainer.runs.run_files import read_run
-from tests.runs.test_resumable import SAVING
 from tests.tiny import write_inputs
 
 
@@ -98,14 +92,6 @@ def test_below_large_idle_by_hand(result):
     }
 
 
-def test_large_idle_is_a_quarter_of_the_nodes(tmp_path):
-    """Unless given, and at least one node."""
-    write_inputs(tmp_path)
-    inputs = {"node_log": tmp_path / "evt.pkl", "tasks": tmp_path / "Jbnd.pkl", "solver": "dp", "baseline": False}
-    assert run_replay(**inputs).summary()["below_large_idle"]["large_idle"] == 1
-    assert run_replay(solver="dp", max_events=2).summary()["below_large_idle"]["large_idle"] == 128
-
-
 def test_tasks_by_hand(result):
     """What each task did, held, paid and waited for."""
     first, second = result.recording.tasks
@@ -152,32 +138,3 @@ def test_a_notebook_shows_the_brief(shown, monkeypatch):
 def test_a_prompt_shows_a_sentence(shown):
     """And not all that was recorded."""
     assert repr(shown) == f"<RunResult: {headline(shown.summary())}>"
-
-
-def test_what_saves_cost_is_written_and_read(tmp_path):
-    """It is in the summary, in the ledger of node-time, in both tables, and in what people read."""
-    result = run_replay(tasks=SAVING, solver="dp", max_events=150, baseline=False, forward_time_s=120.0)
-    summary = result.summary()
-    lost = sum(task.saving_cost for task in result.recording.tasks)
-    assert lost > 0
-    assert summary["saving_loss_work"] == pytest.approx(lost)
-    assert summary["saving_loss_share"] > 0
-    assert summary["ledger"]["saving"] > 0
-    write_run(result, tmp_path)
-    run = read_run(tmp_path)
-    assert run.summary["saving_loss_work"] == summary["saving_loss_work"]
-    assert result.frame("tasks")["saving_cost"].sum() == pytest.approx(lost)
-    head, *rows = ((line.split(",")) for line in (tmp_path / "step-logs.csv").read_text().splitlines())
-    booked = result.recording.events["saving_cost"].tolist()
-    assert [float(row[head.index("SaveCost")]) for row in rows] == pytest.approx(booked)
-    shown = StringIO()
-    render_summary(summary, shown)
-    assert "saving " in shown.getvalue()
-
-
-def test_the_ceiling_is_free_of_saves_too():
-    """Where changes are free, tasks neither save nor lose anything; all others do less."""
-    config = ReplayConfig(tasks=SAVING, solver="dp", forward_time_s=120.0, max_events=60)
-    *others, free = bound_work(load_inputs(config), [60.0, 600.0, 3600.0])["bounds"]
-    assert free["rescale_share"] == free["departure_share"] == 0.0
-    assert all(each["work"] < free["work"] for each in others)

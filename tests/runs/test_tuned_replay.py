@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,45 +56,6 @@ def test_on_one_node_the_replay_is_the_simulator(count, seed, beta, eta):
     assert recording.end_s == pytest.approx(math.fsum(entry.time for entry in expected), rel=1e-12)
 
 
-def test_what_is_lost_to_preemption_is_not_taught():
-    """A task that loses its node and starts again books more energy, and teaches what an undisturbed run does."""
-    tasks = tuned.recurrences(1, shrink_cost_s=30.0)
-    rows = [(0.0, ("n0",), ()), (100.0, (), ("n0",)), (500.0, ("n0",), ())]
-    _, disturbed, learnt = tuned.run(tasks, rows)
-    _, calm, expected = tuned.run(tasks, ONE_NODE)
-    assert learnt.attempts == expected.attempts
-    assert disturbed.energy_j[0] > calm.energy_j[0]
-
-
-def least_power(task, counts, now_s):  # noqa: ARG001
-    """An objective that wants training, at the lowest limit on offer."""
-    return np.minimum(counts, 1.0) / task.spec.run.power_limit_w
-
-
-def test_a_start_pays_at_the_limit_it_starts_at():
-    """Of three limits the objective takes another than the chosen one: its rate, for 15 s, is what the start costs."""
-    tasks = tuned.recurrences(1, grow_cost_s=15.0)
-    options = {"power_options": "all", "objective": least_power, "startup_cost": "full"}
-    recording, metered, _ = tuned.run(tasks, ONE_NODE, 100.0, **options)
-    assert recording.decisions[0].power_limits_w == (100,)
-    assert recording.tasks[0].rescale_cost == pytest.approx(15.0 / tuned.POINTS[100][0])
-    assert metered.train_s[0] == pytest.approx(85.0)
-
-
-def test_a_task_short_of_its_target_is_tried_again_before_others_come():
-    """A run that stops early is followed by another of the same task, and then the next task of the group."""
-    tasks = tuned.recurrences(25, tuning=tuned.section(beta=1.2))
-    recording, _, learnt = tuned.run(tasks, ONE_NODE, max_tasks=1)
-    order = [(each.recurrence, each.attempt) for each in learnt.attempts]
-    assert order == sorted(order)
-    assert any(attempt > 0 for _, attempt in order)
-    assert [task.completed_s is not None for task in recording.tasks] == [True] * 25
-    for number, task in enumerate(recording.tasks):
-        epochs = [each for each in learnt.attempts if each.task == f"J{number}"]
-        assert task.work_done == pytest.approx(task.work_total)
-        assert len(epochs) >= 1
-
-
 def test_a_default_that_does_not_converge_fails_its_group_alone():
     """Its tasks are given up, with the reason, and the other group's go on to their targets."""
     bad = tuned.recurrences(3, group="bad", tuning=tuned.section(default_batch_size=128))
@@ -126,25 +86,20 @@ def test_efficiency_adds_up_epochs_of_one_dataset_only():
         assert found.eq_nodes == 2.0
 
 
-def test_a_group_is_no_task_of_its_own():
-    """A task without a group learns alone: a group that has its name is refused, so that nobody mixes them up."""
-    tasks = [*tuned.recurrences(1, group=None), *tuned.recurrences(2, group="J0")[1:]]
-    with pytest.raises(InvalidTaskError, match=r"'J0' of task J1 .*without a group"):
-        tuned.tuner(tasks)
-
-
-def test_traces_must_have_been_read():
-    """A task that names other files than the tuner was given is refused, by its name and theirs."""
-    strange = replace(tuned.section(), power_trace="other.csv")
-    with pytest.raises(InvalidTaskError, match=r"train\.csv, other\.csv of task J0 were not read"):
-        tuned.tuner(tuned.recurrences(1, tuning=strange))
-
-
-def test_a_job_that_the_traces_lack_is_refused():
-    """With the closest names or values that are there."""
-    for changes, said in (({"dataset": "madeup"}, "'made-up,net,sgd'"), ({"default_batch_size": 30}, "16, 32, 64")):
-        with pytest.raises(InvalidTaskError, match=f"(Did you mean|Closest:) {said}"):
-            tuned.tuner(tuned.recurrences(1, tuning=tuned.section(**changes)))
+def test_tasks_that_cannot_be_tuned():
+    """A group of an ungrouped task's name, traces that were not read, and jobs that they lack are refused by name."""
+    alone = [*tuned.recurrences(1, group=None), *tuned.recurrences(2, group="J0")[1:]]
+    strange = tuned.recurrences(1, tuning=replace(tuned.section(), power_trace="other.csv"))
+    missing = [{"dataset": "madeup"}, {"default_batch_size": 30}]
+    others = [tuned.recurrences(1, tuning=tuned.section(**changes)) for changes in missing]
+    for tasks, said in (
+        (alone, r"'J0' of task J1 .*without a group"),
+        (strange, r"train\.csv, other\.csv of task J0 were not read"),
+        (others[0], "Did you mean 'made-up,net,sgd'"),
+        (others[1], "Closest: 16, 32, 64"),
+    ):
+        with pytest.raises(InvalidTaskError, match=said):
+            tuned.tuner(tasks)
 
 
 OWN = """
@@ -259,14 +214,6 @@ def test_a_task_says_what_its_group_is_tuned_by(here):
     assert {size for group, size in sizes if group == "g1"} == {16, 32, 64, 128}
     write_run(result, here)
     assert audit(here).wrong == []
-
-
-def test_defaults_are_not_told(here):
-    """Summaries of runs with the default policies are as they were; others say which."""
-    settings = replay_tuned(here).summary()["settings"]
-    assert not {"policy", "power_policy"} & settings.keys()
-    settings = replay_tuned(here, policy="grid").summary()["settings"]
-    assert (settings["policy"], "power_policy" in settings) == ("grid", False)
 
 
 def test_without_tuned_tasks_policies_have_no_effect(here):

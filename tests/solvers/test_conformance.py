@@ -102,12 +102,6 @@ def alike_under_cap(count: int) -> list[AllocationProblem]:
     return [power_instance(np.random.default_rng(seed), 10, 130, equal=True) for seed in seeds]
 
 
-def capped(count: int, tasks: int, nodes: int, most: int) -> list[AllocationProblem]:
-    """Tasks of five power limits, as measured, under a cap that binds."""
-    rngs = [np.random.default_rng([3, number]) for number in range(count)]
-    return [power_instance(rng, tasks, nodes, max_nodes=most, equal=number % 4 == 3) for number, rng in enumerate(rngs)]
-
-
 LARGE = ("dp", "cbc", "highs", "gurobi")
 CAPPED = (*TAKES_CAPACITIES, *STEPS)
 FAMILIES = {
@@ -149,22 +143,6 @@ def test_optima(name: str, family: str, prune: bool, capfd: pytest.CaptureFixtur
         assert check(asked, result.counts, choices=result.choices) == result.objective <= result.bound, number
         assert result.bound >= best - 1e-9 * abs(best), number
     assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize(
-    ("count", "tasks", "nodes", "most", "proven"),
-    [(12, 4, 30, 16, 12), pytest.param(16, 10, 130, 64, 10, marks=pytest.mark.slow)],
-)
-def test_caps_on_tasks_as_measured(count: int, tasks: int, nodes: int, most: int, proven: int) -> None:
-    """On tasks of five power limits, pruned answers are what HiGHS finds from all options, where it does in time."""
-    for number, asked in enumerate(capped(count, tasks, nodes, most)):
-        whole = solve(get_solver("highs"), asked, Limits(prune=False, time_s=20.0))
-        proven -= whole.held is Held.OPTIMAL
-        for name in ("dp", "cbc", "highs"):
-            result = solve(get_solver(name), asked, Limits())
-            assert result.held is Held.OPTIMAL
-            assert whole.objective * (1 - 1e-9) <= result.objective <= whole.bound * (1 + 1e-9), (name, number)
-    assert proven <= 0
 
 
 @pytest.mark.parametrize("gap", [1e-4, 0.01, 0.2, 0.5])
@@ -279,9 +257,3 @@ def test_equal_shares_by_hand(bounds, nodes: int, ours: tuple[int, ...], publish
     result = EqualShare().solve(asked, Limits())
     assert (result.counts, result.stop_reason, result.bound) == (ours, StopReason.HEURISTIC, math.inf)
     assert EqualShare(strict_published=True).solve(asked, Limits()).counts == published
-
-
-def test_equal_shares_of_options_with_gaps() -> None:
-    """The next smaller count is taken."""
-    task = TaskOptions(np.array([0, 2, 4, 8]), np.zeros(4), 0, 2, 8)
-    assert EqualShare().solve(AllocationProblem((task, task), 13), Limits()).counts == (8, 4)

@@ -7,14 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.instances import power_instance, problems
-from solvers import Limits, LinearRow, TaskOptions, milp, objective, option_pruning
-from solvers.backends import CbcSolver
+from benchmarks.instances import power_instance
+from solvers import Limits, LinearRow, TaskOptions, milp, option_pruning
 from solvers.count_model import CountModel, formulate
 from solvers.option_pruning import fitting_options
 from solvers.reference_solvers import add_nodes
 from solvers.registry import get_solver
-from tests.solvers.known_optima import TWO_LIMITS, linear, problem, task
+from tests.solvers.known_optima import TWO_LIMITS, linear, problem
 
 
 def write(*tasks: TaskOptions, nodes: int, **more: object) -> CountModel:
@@ -26,56 +25,6 @@ def write(*tasks: TaskOptions, nodes: int, **more: object) -> CountModel:
 def members(model: CountModel) -> list[list[int]]:
     """Tasks of each class."""
     return [one.members for one in model.classes]
-
-
-@pytest.mark.parametrize("tasks", [1, 2, 50])
-def test_a_model_has_few_columns(tasks: int) -> None:
-    """A task of one run needs none for it, nor the first option left; alike tasks and slopes share theirs."""
-    model = write(*[linear(2.0, 5)] * tasks, nodes=3)
-    assert (model.upper, model.row_upper) == ([3.0 * tasks], [3.0])
-    once_pruned = formulate([np.array([1, 2])], problem(task({0: 0.0, 2: 4.0, 5: 6.0}), nodes=9))
-    assert (once_pruned.lower, once_pruned.upper, once_pruned.row_upper) == ([0.0, 1.0], [1.0, 1.0], [7.0])
-    other = replace(TWO_LIMITS, values=TWO_LIMITS.values + 8.0)
-    both, many = (write(TWO_LIMITS, other, *[TWO_LIMITS] * more, nodes=9, capacities=(500.0,)) for more in (0, tasks))
-    assert members(many) == [[0, *range(2, tasks + 2)], [1]]
-    assert len(many.upper) == len(both.upper)
-    one, another = ([run.slope for run in each.runs] for each in both.classes)
-    assert one == another
-
-
-@pytest.mark.parametrize("size", [1e-310, 1e-6, 1.0, 1e9, 1e300])
-def test_coefficients_are_scaled(size: float) -> None:
-    """Whatever the unit of values, the largest coefficient lies in [2**23, 2**24), and worth() undoes the scale."""
-    model = write(linear(3.0 * size, 4), task({0: size, 2: 9 * size}), nodes=4)
-    assert 2**23 <= np.abs(model.objective).max() < 2**24
-    assert model.worth(model.objective @ np.array(model.lower)) == pytest.approx(size, abs=0)
-
-
-def test_every_option_is_a_point_of_the_model() -> None:
-    """With a task held to any option of its own, alone, the model finds just that, worth exactly its value."""
-    for asked in problems(3, 2, 40, 6):
-        for number, own in enumerate(asked.tasks):
-            for choice in range(1, int((own.counts <= asked.nodes).sum()), 5):
-                model = formulate([np.array([choice if each == number else 0]) for each in range(2)], asked)
-                x = CbcSolver()._run(model, Limits()).x
-                assert model.decode(x)[number] == choice
-                value = objective(asked, choices=model.decode(x))
-                assert model.worth(float(model.objective @ np.rint(x))) == pytest.approx(value, rel=1e-12)
-
-
-def test_alike_tasks_are_told_apart_again() -> None:
-    """The first of them gets the most, each by its own number of an option; rows that tell them apart make classes."""
-    same = [task({0: 0.0, 3: 5.0}), linear(1.0, 2), task({0: 0.0, 3: 5.0})]
-    model = write(*same, nodes=5)
-    assert members(model) == [[0, 2], [1]]
-    assert model.decode(CbcSolver()._run(model, Limits()).x) == (1, 2, 0)
-    for coefficients, classes in (([1.0, 1.0, 1.0], 2), ([1.0, 1.0, 0.5], 3)):
-        row = LinearRow(np.array(coefficients), upper=4.0)
-        assert len(members(write(*same, nodes=5, rows=(row,)))) == classes
-    asked = problem(task({0: 0.0, 3: 5.0, 4: 7.0}), task({0: 0.0, 2: 1.0, 3: 5.0, 4: 7.0}), nodes=7)
-    renumbered = formulate([np.array([1, 2]), np.array([2, 3])], asked)
-    assert members(renumbered) == [[0, 1]]
-    assert renumbered.decode(CbcSolver()._run(renumbered, Limits()).x) == (2, 2)
 
 
 def test_solutions_that_are_none_are_refused() -> None:

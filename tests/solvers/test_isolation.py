@@ -12,17 +12,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from time import perf_counter, sleep
 
 import pytest
 
-from bftrainer import Allocator, Settings, run_replay
+from bftrainer import run_replay
 from bftrainer.cli.group import cli, guarded
 from bftrainer.errors import SolverError, SolverUnavailableError
-from bftrainer.model import Event, ScalingCurve, TaskSpec
-from bftrainer.objectives import as_given
 from solvers import Held, Limits, registry, supervised
 from solvers.problem import OutOfTime
 from solvers.registry import MEMORY_BYTES, SolverProxy, get_solver, isolate_solver, solve
@@ -144,18 +141,6 @@ def test_the_catalogue_lists_solvers_of_others(capfd, monkeypatch):
     assert (result.counts, result.solve_s > 0) == ((0,), True)
     with pytest.raises(SolverUnavailableError, match="missing: no_such_library is not installed"):
         get_solver("missing")
-
-
-@pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("name", ["evil-raise", "explosive", "hostile", "unmade"])
-def test_a_fallback_rescues_from_a_solver_that_breaks_in_this_process(name):
-    """Without a fallback the error names the solver in one line; with one, that answers."""
-    task = TaskSpec("J0", min_nodes=1, max_nodes=4, work=1e3, scaling=ScalingCurve.linear(1.0, 4))
-    join = Event.join(0.0, "a", "b")
-    with pytest.raises(SolverError, match=rf"^{name}: [^\n]*(RuntimeError|TwoArgumentsError): [^\n]+$"):
-        Allocator([task], Settings(objective=as_given, solver=name)).on_event(join)
-    decision = Allocator([task], Settings(objective=as_given, solver=name, fallback="dp")).on_event(join)
-    assert (decision.after, decision.result.solver) == ((2,), "dp")
 
 
 @pytest.mark.usefixtures("installed")
@@ -306,28 +291,6 @@ def test_one_that_was_killed_while_idle_is_replaced() -> None:
     os.kill(number, signal.SIGKILL)
     os.waitid(os.P_PID, supervising, os.WEXITED | os.WNOWAIT)
     assert call(os.getpid) != number
-
-
-def test_threads_have_a_process_each() -> None:
-    """Two that ask together do not wait for each other; one that ends takes no other's process with it."""
-    meeting = threading.Barrier(2, timeout=60.0)
-    numbers: list[int] = []
-
-    def ask() -> None:
-        number = call(os.getppid)
-        child = next(each for each in supervised._idle if each.supervisor.pid == number)
-        supervised._idle.remove(child)
-        meeting.wait()
-        supervised._idle.append(child)
-        numbers.append(number)
-
-    threads = [threading.Thread(target=ask) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(numbers)) == 2
-    assert {call(os.getppid) for _ in range(2)} <= set(numbers)
 
 
 PARENT = """

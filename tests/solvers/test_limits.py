@@ -19,7 +19,6 @@ from solvers import (
     Held,
     Limits,
     StopReason,
-    TaskOptions,
     check,
     count_model,
     dynamic_programme,
@@ -29,10 +28,9 @@ from solvers import (
 )
 from solvers.backends import CbcSolver
 from solvers.count_model import CountModel, formulate
-from solvers.milp import FIRST_BRANCHES, MOST_BRANCHES, OUT_OF_TIME, MilpSolver, ModelOutcome, question_key
+from solvers.milp import FIRST_BRANCHES, MOST_BRANCHES, OUT_OF_TIME, MilpSolver, ModelOutcome
 from solvers.option_pruning import fitting_options, prune, search_options
 from solvers.problem import OutOfTime
-from solvers.reference_solvers import add_nodes
 from solvers.registry import get_solver, solve
 from tests.solvers.known_optima import linear, problem, task
 from tests.solvers.support import Scripted, rough, usable
@@ -72,25 +70,6 @@ def test_a_backend_that_does_not_return_is_ended(pruned: bool) -> None:
         assert (result.held, result.counts) == (Held.NOTHING, None)
 
 
-@pytest.mark.parametrize("name", ["cbc", "highs", "node-level"])
-@pytest.mark.parametrize(("limit_s", "more_s"), [(10.0, 1.0), (0.5, 0.2)])
-def test_none_is_waited_for_longer_than_its_limit_allows(
-    name: str, limit_s: float, more_s: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Processes are ended before a tenth of the limit, or 0.2 s, has passed beyond it, and are told to end earlier."""
-    waits = []
-
-    def run_in_subprocess(*args: object, deadline: float) -> ModelOutcome:
-        waits.append(deadline - args[-1])
-        return OUT_OF_TIME
-
-    monkeypatch.setattr(milp, "run_in_subprocess", run_in_subprocess)
-    monkeypatch.setattr("solvers.backends.SMALL_FOR_HIGHS", 0)
-    get_solver(name).solve(problems(1, 4, 20, 1)[0], Limits(time_s=limit_s, prune=False))
-    (waited_s,) = waits
-    assert 0.0 < waited_s < more_s
-
-
 def test_a_time_limit_is_kept_by_the_clock() -> None:
     """A hard model, and a search that alone takes a second, end near their limit, with what is feasible and bounded."""
     capped = power_instance(np.random.default_rng([8, 3]), 100, 4608, equal=True)
@@ -109,27 +88,6 @@ def test_the_steps_before_the_backend_end_in_time_too() -> None:
         formulate(fitting_options(asked).choices, asked, deadline=-math.inf)
     assert check(asked, choices=prune(asked, -math.inf).incumbent) <= prune(asked).bound
     check(asked, choices=search_options(asked, -math.inf).incumbent)
-
-
-@pytest.mark.parametrize(
-    ("limit_s", "columns", "apart_too"), [(10.0, 1_000, False), (10.0, 0, True), (0.5, 1_000, True)]
-)
-def test_cbc_answers_small_models_in_this_process(
-    limit_s: float, columns: int, apart_too: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only while its tree is limited, and with a limit that leaves time to end by itself; the answer is the same."""
-    calls = []
-    run_in_subprocess = milp.run_in_subprocess
-
-    def counted(*args: object, deadline: float) -> ModelOutcome:
-        calls.append(args[0])
-        return run_in_subprocess(*args, deadline=deadline)
-
-    monkeypatch.setattr(milp, "run_in_subprocess", counted)
-    monkeypatch.setattr("solvers.backends.SMALL_FOR_CBC", columns)
-    result = get_solver("cbc").solve(UNDECIDED, Limits(time_s=limit_s))
-    assert bool(calls) == apart_too
-    assert result.objective == pytest.approx(BEST, rel=1e-9)
 
 
 # --- effort ------------------------------------------------------------------------------------------------------
@@ -253,21 +211,6 @@ def test_without_pruning_the_backend_is_always_asked() -> None:
     assert result.model_columns == 2
 
 
-@pytest.mark.parametrize("name", [*BACKENDS, "node-level", "dp", "equal-share"])
-def test_the_size_is_that_of_the_model_that_was_solved(name: str) -> None:
-    """Rows and columns are the backend's, of the node-level model with all nodes; other solvers have no model."""
-    asked = problems(1, 4, 12, 1)[0]
-    result = solve(usable(name), asked, Limits(prune=False))
-    size: tuple[int | None, int | None] = None, None
-    if name not in ("dp", "equal-share"):
-        model = formulate(fitting_options(asked).choices, asked, alike=name != "node-level")
-        if name == "node-level":
-            add_nodes(model, [each.current for each in asked.tasks], asked.nodes)
-        size = len(model.rows), len(model.upper)
-    assert (result.model_rows, result.model_columns, result.decided_by) == (*size, DecidedBy.BACKEND)
-    assert 0.0 < result.backend_s <= result.solve_s
-
-
 # --- questions ---------------------------------------------------------------------------------------------------
 
 
@@ -282,20 +225,6 @@ def test_a_question_is_asked_once() -> None:
     other.remember(UNDECIDED, Limits(), first)
     told = solve(other, UNDECIDED, Limits())
     assert (told.decided_by, told.counts) == (DecidedBy.REMEMBERED, first.counts)
-
-
-def test_tasks_without_a_choice_make_no_other_question() -> None:
-    """Only the nodes that others may have beside them do; the answer holds for both."""
-    options = prune(UNDECIDED).choices
-    key = question_key(options, UNDECIDED)
-    more = TaskOptions(np.array([0, 3]), np.array([0.0, 1e9]))
-    extended = AllocationProblem((more, *UNDECIDED.tasks), UNDECIDED.nodes + 3)
-    assert question_key([np.array([1]), *options], extended) == key
-    assert question_key(options, replace(UNDECIDED, nodes=UNDECIDED.nodes + 1)) != key
-    solver = get_solver("cbc").remembering()
-    choices = solve(solver, UNDECIDED, Limits()).choices
-    places = [own.tolist().index(choice) for own, choice in zip(options, choices, strict=True) if own.size > 1]
-    assert solver.memory == {key: tuple(places)}
 
 
 @pytest.mark.parametrize("limits", [Limits(gap=0.1), Limits(prune=False), Limits(time_s=0.0)], ids=str)

@@ -16,7 +16,6 @@ from solvers.option_pruning import (
     EFFORT,
     PARTIAL,
     SearchResult,
-    drop_dominated,
     fitting_options,
     option_table,
     prune,
@@ -27,7 +26,7 @@ from solvers.option_pruning import (
 from solvers.problem import Limits
 from tests.examples import examples
 from tests.reference.exhaustive import enumerate_allocations
-from tests.solvers.known_optima import TWO_LIMITS, WITH_ROWS, linear, problem
+from tests.solvers.known_optima import WITH_ROWS, linear, problem
 from tests.solvers.support import any_problems, best_of
 
 
@@ -53,26 +52,6 @@ def test_the_bound_is_mostly_tight(capped: bool, most: float) -> None:
     assert np.median(distances) < most
 
 
-def test_prices_by_hand() -> None:
-    """The third-best node sets the price of one, 100 W instead of 50 W that of a watt; what is to spare has none."""
-    relaxed = relax(option_table(problem(linear(5.0, 2), linear(3.0, 4), nodes=4)))
-    assert (relaxed.bound, 3.0 <= relaxed.multipliers[0] <= 5.0) == (near(16.0), True)
-    assert relaxed.choices.sum() <= 4
-    scarce = relax(option_table(problem(TWO_LIMITS, TWO_LIMITS, nodes=4, capacities=(300.0,))))
-    assert (scarce.bound, scarce.multipliers[1]) == (near(32.0), near((10.0 - 6.0) / 50.0))
-    spare = relax(option_table(problem(TWO_LIMITS, TWO_LIMITS, nodes=2, capacities=(900.0,))))
-    assert (spare.bound, spare.multipliers[1]) == (near(20.0), 0.0)
-
-
-def test_a_search_by_hand() -> None:
-    """Three nodes and 249 W: the bound buys a share of a watt that no allocation can, and the search sees that."""
-    result = search_from_relaxation(problem(TWO_LIMITS, TWO_LIMITS, nodes=3, capacities=(249.0,)))
-    assert (result.is_proven, result.shortfall) == (True, near(18.0 + 0.08 * 99.0 - 22.0))
-    assert sorted(result.choices.tolist()) in ([1, 3], [2, 3])
-    slack = search_from_relaxation(problem(TWO_LIMITS, TWO_LIMITS, nodes=9, capacities=(math.inf,)))
-    assert (slack.choices.tolist(), slack.shortfall) == ([4, 4], 0.0)
-
-
 @pytest.mark.parametrize("limit", ["time", "memory", "effort"])
 def test_an_ended_search_holds_its_start(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Past its deadline, or with too many labels, a search ends with the allocation that it began with."""
@@ -96,29 +75,6 @@ def test_a_search_that_proves_nothing_finds_something(seed: int) -> None:
     assert ended.shortfall < 0.15 * start.shortfall
     value = check(asked, choices=ended.choices.tolist())
     assert value == near(relax(option_table(asked)).bound - ended.shortfall)
-
-
-def test_undominated_labels_by_hand() -> None:
-    """Among labels of equal nodes the dearer one must be worth more, by more than rounding; nodes are not compared."""
-    nodes = np.array([1.0, 1.0, 1.0, 2.0, 2.0, 1.0])
-    watts = np.array([5.0, 6.0, 7.0, 9.0, 9.0, 5.0])
-    worth = np.array([3.0, 3.0, 4.0, 2.0, 1.0, 2.0])
-    assert drop_dominated([nodes, watts], worth, 1e-9).tolist() == [0, 2, 3]
-    rounded = np.array([0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1, 0.1 + 0.3 + 0.2])
-    assert len(set(rounded.tolist())) > 1
-    assert drop_dominated([np.ones(3), np.ones(3)], rounded, 1e-12).size == 1
-
-
-def test_every_optimum_survives() -> None:
-    """All optimal allocations, ties included, are made of options that pruning leaves."""
-    for asked in problems(8, 3, 9, 80):
-        offered = fitting_options(asked).choices
-        table, pruned = enumerate_allocations(asked, offered), prune(asked)
-        best = table.values[table.feasible].max()
-        equal = np.flatnonzero(table.feasible & (table.values >= best - 1e-10 * abs(best)))
-        for places in np.array(np.unravel_index(equal, [options.size for options in offered])).T:
-            choices = [options[place] for options, place in zip(offered, places, strict=True)]
-            assert all(choice in options for choice, options in zip(choices, pruned.choices, strict=True))
 
 
 def test_pruning_decides_most() -> None:
