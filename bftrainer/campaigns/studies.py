@@ -14,12 +14,13 @@ import numpy as np
 
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.model import NS_PER_S, Objective, iso
+from bftrainer.model.metrics import GLOSSARY
 from bftrainer.model.task import SAVING_FIELDS
 from bftrainer.objectives import name_of_objective, throughput
 from bftrainer.parallel import in_order
 from bftrainer.plugins import require_extra
 from bftrainer.report.comparison import figures_of, relative
-from bftrainer.report.glossary import GLOSSARY, ON_SCALING, check_metrics, format_value, name_tasks
+from bftrainer.report.glossary import ON_SCALING, check_metrics, format_value, name_tasks
 from bftrainer.report.metrics import Intervals, Proportion, estimate, proportion, ratio
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.run import RunResult, run_replay

@@ -18,8 +18,9 @@ from bftrainer.cli.replay import config_like, like_options
 from bftrainer.cli.terminal import counting, note, print_records, print_table, tell, write_rows
 from bftrainer.cli.usage import DATE, FILE, MOMENT
 from bftrainer.files.writing import refuse_clash, replacing
+from bftrainer.model.metrics import GLOSSARY
 from bftrainer.plugins import require_extra
-from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, check_metrics, format_value, is_assumed
+from bftrainer.report.glossary import ASSUMED, MARK, check_metrics, format_value, is_assumed
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.studies import Forecast

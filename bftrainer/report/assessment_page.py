@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bftrainer.model.metrics import GLOSSARY, Unit
 from bftrainer.report.drawing import date_of, label_dates, palette
-from bftrainer.report.glossary import GLOSSARY, Unit, format_value, limit_in_words, name_tasks
+from bftrainer.report.glossary import format_value, limit_in_words, name_tasks
 from bftrainer.report.ledger import PARTS
 from bftrainer.report.page import MOST_CARDS, Card, Page, PageTable, Picture
 from bftrainer.report.run_figures import draw_idle, ledger_picture
@@ -88,7 +89,9 @@ def assessment_page(result: Assessment) -> Page:
         )
         if len(result["worth_for"]) > 1:
             advice.append(f"Worth it for: {', '.join(result['worth_for'])}.")
-        advice.append("Then train: bftrainer harvest run tasks.toml --engine slurm --dry-run shows what it would start.")
+        advice.append(
+            "Then train: bftrainer harvest run tasks.toml --engine slurm --dry-run shows what it would start."
+        )
     return Page(
         title="Is harvesting worth it here?",
         subtitle=f"{log['nodes']:,} nodes, {log['window'][0][:16]} to {log['window'][1][:16]} UTC",

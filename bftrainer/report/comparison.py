@@ -10,16 +10,8 @@ from typing import Any
 
 from bftrainer.errors import escaped
 from bftrainer.model.instants import instant_ns, local_iso
-from bftrainer.report.glossary import (
-    GLOSSARY,
-    MARK,
-    Summary,
-    format_value,
-    is_assumed,
-    join_names,
-    scaling_note,
-    term_of,
-)
+from bftrainer.model.metrics import GLOSSARY
+from bftrainer.report.glossary import MARK, Summary, format_value, is_assumed, join_names, scaling_note, term_of
 
 TIES = (
     "Runs of different solvers end at different times: each decides optimally, but they choose differently between "

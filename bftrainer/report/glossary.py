@@ -1,54 +1,19 @@
-"""Metrics of runs in words: each by `metrics.csv`, values as text, assumptions, and sentences about a run.
+"""Metrics of runs in words: values as text, assumptions, and sentences about a run.
 
 Terminal, pages and notebooks say the same.
 """
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
-from importlib import resources
-from typing import Any, Literal, cast
+from typing import Any
 
 from bftrainer.errors import SettingsError
+from bftrainer.model.metrics import GLOSSARY, Term, Unit
 
-Unit = Literal["share", "s", "wall_s", "node_s", "nodes", "work", "count", "J", "W", "g", "rate"]
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """Metric of a summary, with its meaning for a newcomer.
-
-    `better` is 1 if more of it is better, -1 if less is, 0 if neither; `scaling` says whether it depends on how tasks
-    scale, and not on the log alone; `over` is the key of the metric that counts its tasks, if it is not of all tasks;
-    `limit` says that a run was limited by this part of its ledger, with a place for the share.
-    """
-
-    label: str
-    unit: Unit
-    meaning: str
-    better: int = 0
-    scaling: bool = True
-    over: str = ""
-    limit: str = ""
-
-
-def _read_terms() -> dict[str, Term]:
-    """Rows of the table by key."""
-    text = resources.files("bftrainer.report").joinpath("metrics.csv").read_text(encoding="utf-8")
-    terms = {}
-    for key, label, unit, better, rests_on, *more in csv.reader(text.splitlines()[1:]):
-        over, meaning, limit = more
-        sign = {"+": 1, "-": -1, "": 0}[better]
-        terms[key] = Term(label, cast(Unit, unit), meaning, sign, rests_on == "scaling", over, limit)
-    return terms
-
-
-GLOSSARY = _read_terms()
-"""Metrics by their key in `summary.json`, in the order of pages and tables."""
 JUDGED = tuple(key for key, term in GLOSSARY.items() if term.better and term.unit != "wall_s")
 """Metrics that can be better or worse, except wall-clock times, which differ between equal runs."""
 COMPARED = (

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError, escaped, suggestion
+from bftrainer.model.metrics import GLOSSARY
 from bftrainer.report.comparison import figures_of, group_seeds, input_files, setting_label
 from bftrainer.report.drawing import (
     MARKERS,
@@ -36,7 +37,6 @@ from bftrainer.report.drawing import (
 from bftrainer.report.finished_run import FinishedRun, Floats, machine_in_words, short_names, thin_steps
 from bftrainer.report.glossary import (
     ASSUMED,
-    GLOSSARY,
     format_value,
     is_assumed,
     scale_axis,

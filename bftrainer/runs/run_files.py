@@ -264,7 +264,7 @@ def write_run(result: RunResult, directory: Path) -> None:
 
 def read_summary(path: Path) -> dict[str, Any]:
     """Read the summary of a result directory: `OutputError` if it is damaged, or of a newer version."""
-    from bftrainer.report.summary_model import check_summary  # pydantic takes a tenth of a second
+    from bftrainer.model.summary import check_summary  # pydantic takes a tenth of a second
 
     file = path / "summary.json"
     with translated(file, OutputError):

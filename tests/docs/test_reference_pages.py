@@ -11,8 +11,8 @@ from benchmarks.published import ROOT
 from bftrainer import run_replay
 from bftrainer.cli.imports import import_log
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
+from bftrainer.model.summary import SummaryModel
 from bftrainer.nodelogs.availability import AvailabilityTrace, churn_log
-from bftrainer.report.summary_model import SummaryModel
 from bftrainer.runs import write_run
 from bftrainer.runs.run_files import ALLOCATION, ATTEMPTS, COUNTS, DECISIONS, POWER, TASKS, TEXTS
 from bftrainer.schedulers.import_log import import_log as import_files

@@ -15,8 +15,8 @@ import pytest
 from bftrainer.errors import OutputError, RunFailedError, SolverError
 from bftrainer.files.directories import JOURNAL, MANIFEST, ResultDirectory, written_files
 from bftrainer.files.opening import SAMPLE_TASKS, SAMPLE_TUNED_TASKS, sample_path
+from bftrainer.model.metrics import GLOSSARY
 from bftrainer.replay.decision_journal import Beginning, DecisionJournal
-from bftrainer.report.glossary import GLOSSARY
 from bftrainer.runs import ReplayConfig, RunResult, load_inputs, run, run_replay
 from bftrainer.runs.run import find_unfinished, keep_decisions
 from bftrainer.tasksets import read_task_set

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from bftrainer.errors import OutputError
-from bftrainer.model import NS_PER_S, instant_ns
+from bftrainer.model.instants import NS_PER_S, instant_ns
+from bftrainer.model.metrics import GLOSSARY
 from bftrainer.model.records import HELD, RUN_SCHEMA
-from bftrainer.report.glossary import GLOSSARY
 
 Number = Annotated[float, Field(gt=-1e100, lt=1e100, allow_inf_nan=False)]  # sums of larger ones would overflow
 _ALWAYS: tuple[str, ...] = ("window_s", "nodes_total", "tasks_total", "tasks_completed", "idle_node_s", "decisions")
