@@ -5,24 +5,16 @@ It checks what is read; no value is converted, so that numbers stay as they were
 
 from __future__ import annotations
 
-import math
-from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from bftrainer.errors import OutputError
-from bftrainer.model.instants import NS_PER_S, instant_ns
 from bftrainer.model.metrics import GLOSSARY
 from bftrainer.model.records import HELD, RUN_SCHEMA
 
 Number = Annotated[float, Field(gt=-1e100, lt=1e100, allow_inf_nan=False)]  # sums of larger ones would overflow
 _ALWAYS: tuple[str, ...] = ("window_s", "nodes_total", "tasks_total", "tasks_completed", "idle_node_s", "decisions")
 _ALWAYS += tuple(f"decisions_{kind}" for kind in HELD)
-_HINTS = {
-    "missing": " A run of an earlier version is read by that version; or replay it again.",
-    "less_than_equal": " A newer one takes a newer version of bftrainer.",
-}
 
 
 class _Part(BaseModel):
@@ -125,19 +117,3 @@ SummaryModel = create_model(
     __doc__="All keys of a summary.",
     **_metrics("") | dict.fromkeys(_ALWAYS, (Number, ...)),
 )
-
-
-def check_summary(file: Path, summary: Any) -> None:
-    """Refuse what is no summary of a run: it lacks what every run has, or has values of another type."""
-    try:
-        SummaryModel.model_validate(summary)
-        start_ns, end_ns = (instant_ns(summary[f"window_{which}"]) for which in ("start", "end"))
-        if not math.isclose((end_ns - start_ns) / NS_PER_S, summary["window_s"], rel_tol=1e-9, abs_tol=1e-6):
-            raise ValueError(f"they are not window_s apart, {summary['window_s']:g} s")
-    except ValidationError as faults:
-        fault = faults.errors()[0]
-        place = ": ".join(filter(None, (str(file), ".".join(map(str, fault["loc"])))))
-        hint = _HINTS.get(fault["type"], f" It is {str(fault['input'])[:80]!r}.")
-        raise OutputError(f"{place}: {fault['msg']}.{hint}") from None
-    except (ValueError, OverflowError) as error:
-        raise OutputError(f"{file}: window_start, window_end: Expected times ({error}).") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from bftrainer.errors import OutputError, escaped
 from bftrainer.files.arrow import instants, make_column, open_native, parquet_file, texts
 from bftrainer.files.opening import translated
 from bftrainer.files.text_files import json_file
-from bftrainer.model import instants_ns, iso_column
+from bftrainer.model import NS_PER_S, instant_ns, instants_ns, iso_column
 from bftrainer.model.columns import Coded, Lists, Table
 from bftrainer.model.records import PowerSample
 from bftrainer.replay.power_draw import value_at
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 
 TIME, REAL, COUNT, TEXT, FLAG = pa.timestamp("ns", tz="UTC"), pa.float64(), pa.int64(), pa.string(), pa.bool_()
 COUNTS, TEXTS = pa.list_(COUNT), pa.list_(TEXT)
+_HINTS = {
+    "missing": " A run of an earlier version is read by that version; or replay it again.",
+    "less_than_equal": " A newer one takes a newer version of bftrainer.",
+}
 Rows = Sequence[Any] | Mapping[str, Any]
 """Records, or columns by name."""
 
@@ -263,8 +268,10 @@ def write_run(result: RunResult, directory: Path) -> None:
 
 
 def read_summary(path: Path) -> dict[str, Any]:
-    """Read the summary of a result directory: `OutputError` if it is damaged, or of a newer version."""
-    from bftrainer.model.summary import check_summary  # pydantic takes a tenth of a second
+    """Read the summary of a result directory: `OutputError` if it is damaged, or of another version."""
+    from pydantic import ValidationError  # which takes a tenth of a second
+
+    from bftrainer.model.summary import SummaryModel
 
     file = path / "summary.json"
     with translated(file, OutputError):
@@ -272,7 +279,18 @@ def read_summary(path: Path) -> dict[str, Any]:
             instead = "none in it" if path.is_dir() else "a file" if path.exists() else "nothing"
             raise OutputError(f"{path}: Expected a result directory with a {file.name}, found {instead}.")
     summary: dict[str, Any] = json_file(file, OutputError, "the summary of a run in JSON")
-    check_summary(file, summary)
+    try:
+        SummaryModel.model_validate(summary)
+        start_ns, end_ns = (instant_ns(summary[f"window_{which}"]) for which in ("start", "end"))
+        if not math.isclose((end_ns - start_ns) / NS_PER_S, summary["window_s"], rel_tol=1e-9, abs_tol=1e-6):
+            raise ValueError(f"they are not window_s apart, {summary['window_s']:g} s")
+    except ValidationError as faults:
+        fault = faults.errors()[0]
+        place = ": ".join(filter(None, (str(file), ".".join(map(str, fault["loc"])))))
+        hint = _HINTS.get(fault["type"], f" It is {str(fault['input'])[:80]!r}.")
+        raise OutputError(f"{place}: {fault['msg']}.{hint}") from None
+    except (ValueError, OverflowError) as error:
+        raise OutputError(f"{file}: window_start, window_end: Expected times ({error}).") from None
     return summary
 
 

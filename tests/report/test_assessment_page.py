@@ -17,10 +17,14 @@ def kind_of(assessment):
 
 
 def test_the_first_screen_says_what_was_found_and_what_limits_it(assessment):
-    """Verdict, limit, node-hours, GPU-hours, money and energy are those of the JSON."""
+    """Verdict, node-hours, GPU-hours, money and energy are those of the JSON; a limit is more than is left out."""
     page, kind = assessment_page(assessment), kind_of(assessment)
     assert page.verdict.startswith(assessment["sentence"])
-    assert "What limits small models: " in page.verdict
+    whole = assessment["idle"] | {"mostly_empty": {"days": 0.0, "node_hours": 0.0, "share": 0.0}}
+    limits = (
+        "What limits small models: " in one.verdict for one in (page, assessment_page(assessment | {"idle": whole}))
+    )
+    assert [*limits] == [False, True]
     cards = {card.label: card.value for card in page.cards}
     assert cards["useful node-hours"] == f"{kind['useful_node_hours']:,.0f}"
     assert cards["GPU-hours"] == f"{kind['gpu_hours']:,.0f}"
