@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,11 +27,11 @@ from bftrainer.files.writing import lock_file, replacing, temporary_path
 from bftrainer.objectives import get_objective
 from bftrainer.parallel import Lost, Work, as_ready, count_workers
 from bftrainer.plugins import require_extra
-from bftrainer.report.campaign_pages import sweep_page
+from bftrainer.report.campaign_pages import REPEATED
 from bftrainer.report.comparison import figures_of, setting_label
 from bftrainer.report.drawing import PrintFigure, Sheet, palette, wrap_label
 from bftrainer.report.glossary import ASSUMED, ON_SCALING, assumption_notes, check_metrics, term_of
-from bftrainer.report.metrics import Estimate, estimate
+from bftrainer.report.metrics import Estimate, estimate, opposite_means
 from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_files import read_summary, write_run
 from bftrainer.runs.run_inputs import load_inputs
@@ -246,13 +246,6 @@ def _read_finished(point: SweepPoint, directory: Path) -> PointResult | None:
         raise SettingsError(f"{error} Remove it to have it computed again.") from None
 
 
-def write_sweep_page(result: SweepResult, spec: SweepSpec, path: Path, metrics: Sequence[str] = ()) -> None:
-    """Write the page of a sweep; `metrics` are figures to judge settings by, as `sweep_page` takes them."""
-    rows, description = result.table().to_pylist(), spec.text.decode(errors="backslashreplace")
-    with replacing(path) as stream:
-        stream.write(sweep_page(spec.path.name, rows, spec.axes, description, metrics))
-
-
 def _check_place(path: Path, *, has_leave: bool) -> None:
     """Refuse a directory with files that are no sweep's, and one with results, unless these may be used."""
     if path.exists() and not path.is_dir():
@@ -391,6 +384,8 @@ class PairedChange:
     """Points with the value."""
     unequal: int = 0
     """Pairs whose figures are of different numbers of tasks, as completed ones, and so not comparable."""
+    opposite: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Mean changes at values of other options, by these, if some rise and some fall, each beyond its interval."""
 
     @property
     def lone_points(self) -> int:
@@ -400,23 +395,25 @@ class PairedChange:
     @property
     def verdict(self) -> str:
         """Whether the change is for the better or the worse; "unclear" where its interval holds 0, or there is none."""
-        change = self.change
-        if change is None or change.half_width is None or abs(change.mean) <= change.half_width:
+        if self.change is None or not self.change.is_clear:
             return "unclear"
-        return "better" if change.mean * term_of(self.metric).better > 0 else "worse"
+        return "better" if self.change.mean * term_of(self.metric).better > 0 else "worse"
 
     @property
     def note(self) -> str:
-        """Why the figures are not comparable, if they are not."""
-        if not self.unequal:
-            return ""
-        label, counted = term_of(self.metric).label, term_of(term_of(self.metric).over).label
-        pairs = self.points - self.lone_points
-        return f"{label}: not comparable, as {self.unequal} of {pairs} pairs differ in {counted}"
+        """Why the figures are not comparable, and what the mean hides; empty if neither."""
+        texts, term, pairs = list[str](), term_of(self.metric), self.points - self.lone_points
+        if self.unequal:
+            counted = term_of(term.over).label
+            texts.append(f"not comparable, as {self.unequal} of {pairs} pairs differ in {counted}")
+        for name, means in self.opposite.items():
+            values = ", ".join(f"{value} {100 * mean:+.2f} %" for value, mean in means.items())
+            texts.append(f"pooled over {name}, where the change differs in sign: {values}")
+        return f"{term.label}: {'; '.join(texts)}" if texts else ""
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return asdict(self) | {"unpaired": self.lone_points, "verdict": self.verdict}
+        return asdict(self) | {"unpaired": self.lone_points, "verdict": self.verdict, "note": self.note}
 
 
 def check_pairing(varied: Sequence[str], option: str, metrics: Sequence[str]) -> None:
@@ -433,7 +430,9 @@ def paired_changes(
 
     The sweep is its table or its directory. Two points are a pair if all else that varies is the same: window, seed and
     other options. How windows and seeds differ is no part of a pair's ratio, so that intervals are those of the change
-    alone. A `SettingsError` if the option does not vary, a figure cannot be better or worse, or there is no table.
+    alone. A mean over values of another option that hides opposite changes has them beside it.
+
+    A `SettingsError` if the option does not vary, a figure cannot be better or worse, or there is no table.
     """
     table = read_sweep_table(Path(sweep)) if isinstance(sweep, str | Path) else sweep
     varied = table.column_names[2 : table.column_names.index("error")]
@@ -442,16 +441,17 @@ def paired_changes(
     for row in table.to_pylist():
         sides.setdefault(row[option], {})[tuple(row[name] for name in varied if name != option)] = row
     (against, base), *others = sides.items()
-    changes = []
+    changes, axes = [], [name for name in varied if name not in (option, *REPEATED)]
     for metric in metrics:
         for value, side in others:
             pairs = [(row, base[key]) for key, row in side.items() if key in base]
-            by_pair = (ratio_less_one(metric, *pair) for pair in pairs)
-            ratios = {at: ratio for at, ratio in enumerate(by_pair) if ratio is not None}
+            ratios = [(ratio, *pair) for pair in pairs if (ratio := ratio_less_one(metric, *pair)) is not None]
+            change = estimate([ratio for ratio, *_ in ratios]) if ratios else None
             counted = term_of(metric).over
-            unequal = sum(len({row.get(counted) for row in pairs[at]}) > 1 for at in ratios)
-            change = estimate(list(ratios.values())) if ratios else None
-            changes.append(PairedChange(value, against, metric, change, len(side), unequal))
+            unequal = sum(row.get(counted) != other.get(counted) for _, row, other in ratios)
+            by_axis = {name: opposite_means((str(row[name]), ratio) for ratio, row, _ in ratios) for name in axes}
+            opposite = {name: means for name, means in by_axis.items() if means}
+            changes.append(PairedChange(value, against, metric, change, len(side), unequal, opposite))
     return changes
 
 

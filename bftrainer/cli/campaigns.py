@@ -15,8 +15,9 @@ import click
 
 from bftrainer.cli import usage
 from bftrainer.cli.replay import config_like, like_options
-from bftrainer.cli.terminal import counting, note, print_records, print_table, tell, write_rows
+from bftrainer.cli.terminal import cell, counting, note, print_records, print_table, tell, write_rows
 from bftrainer.cli.usage import DATE, FILE, MOMENT
+from bftrainer.errors import escaped
 from bftrainer.files.writing import refuse_clash, replacing
 from bftrainer.model.metrics import GLOSSARY
 from bftrainer.plugins import require_extra
@@ -216,6 +217,7 @@ def bound(ctx: click.Context, /, notices_s: tuple[float, ...], **options: Any) -
 
 SHOWN = ("efficiency", "occupancy", "work_done", "tasks_completed", "makespan_s")
 MOST_ROWS = 50
+CHANGE_HEADINGS = ("value", "against", "figure", "change share", "verdict", "pairs", "unpaired")
 
 
 @usage.command(epilog="Example: bftrainer sweep sweep.toml -o sweep")
@@ -248,8 +250,10 @@ def sweep(
     not end the others; the exit status is 1 then. Of a finished sweep, --resume makes the page of --report without
     running anything again.
     """
-    from bftrainer.campaigns.sweep import check_pairing, paired_changes, run_sweep, write_sweep_page
+    from bftrainer.campaigns.sweep import check_pairing, paired_changes, run_sweep
     from bftrainer.campaigns.sweep_file import read_sweep
+    from bftrainer.report.campaign_pages import sweep_page
+    from bftrainer.report.page import PageTable
     from bftrainer.runs.run_inputs import SAMPLE_TASKS_USED
 
     usage.refuse_unused({"force": resume and "--resume keeps finished points"})
@@ -274,15 +278,21 @@ def sweep(
     names = [{*spec.base, *point} for point in spec.points]
     if any("node_log" in options and not {"tasks", "sample"} & options for options in names):
         note(SAMPLE_TASKS_USED)
+    changes = [] if paired is None else paired_changes(result.table(), paired, judged)
+    changed = [_change_cells(one) for one in changes]
+    notes = [escaped(f"{one.value}: {one.note}.") for one in changes if one.note]
     if report is not None:
-        write_sweep_page(result, spec, report, metrics)
-    changes = None if paired is None else paired_changes(result.table(), paired, judged)
-    points = [_describe(point) for point in result.points]
-    document = points if changes is None else {"points": points, "paired": [one.to_dict() for one in changes]}
+        rows, text = result.table().to_pylist(), spec.text.decode(errors="backslashreplace")
+        table = PageTable(f"Changes by {paired}, pair by pair", CHANGE_HEADINGS, changed, texts=notes)
+        with replacing(report) as stream:
+            stream.write(sweep_page(file.name, rows, spec.axes, text, metrics, table))
+    points, compared = [_describe(point) for point in result.points], [one.to_dict() for one in changes]
+    document = points if paired is None else {"points": points, "paired": compared}
     if not usage.print_json_if_asked(lambda: document):
         _print_points(result.points, metrics)
         if changes:
-            _print_changes(changes)
+            print_table(CHANGE_HEADINGS, changed, text_columns=3)
+            click.echo("".join(f"{text}\n" for text in notes), nl=False)
         click.echo(f"Table: {place / 'sweep.parquet'}")
     usage.show_page(report)
     for point in result.failures:
@@ -328,17 +338,11 @@ def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> Non
         click.echo(f"{MARK} {ASSUMED}: {text}")
 
 
-def _print_changes(changes: Sequence[PairedChange]) -> None:
-    records = []
-    for paired in changes:
-        names = {"value": str(paired.value), "against": str(paired.against), "figure": GLOSSARY[paired.metric].label}
-        counts = {"pairs": paired.points - paired.lone_points, "unpaired": paired.lone_points}
-        document = paired.to_dict()
-        records.append(names | {"change_share": document["change"], "verdict": paired.verdict} | counts)
-    print_records(records)
-    for paired in changes:
-        if paired.note:
-            click.echo(f"{paired.value}: {paired.note}.")
+def _change_cells(one: PairedChange) -> list[str]:
+    """Cells of a change under `CHANGE_HEADINGS`."""
+    names = (escaped(str(one.value)), escaped(str(one.against)), GLOSSARY[one.metric].label)
+    counts = (f"{one.points - one.lone_points:,}", f"{one.lone_points:,}")
+    return [*names, cell(one.to_dict()["change"], "change_share"), one.verdict, *counts]
 
 
 @usage.command(epilog="Example: bftrainer reproduce bamboo --quick")

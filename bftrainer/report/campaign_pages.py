@@ -27,7 +27,7 @@ FOR_INTERVAL = 9
 _MOST_STEPS = 500
 _SEARCHED = {"forward_time_s": "-Tfwd (s)", "max_tasks": "-maxJ", "objective": "objective"}
 _FAN = "The line: in how many of them all tasks are done by then, with its 95 % interval. Dashed: the date asked for."
-_REPEATED = {"window": "windows", "seed": "seeds"}
+REPEATED = {"window": "windows", "seed": "seeds"}
 """Columns that vary by chance and not by choice, and names of their values."""
 _FIRST = ("efficiency", "ledger.useful", "work_done", "tasks_completed", "occupancy")
 _SECOND = ("tasks_completed", "turnaround_mean_s", "preemptions", "rescales", "energy_j")
@@ -79,8 +79,8 @@ class Sweep:
     def __init__(self, rows: Sequence[Row], varied: Sequence[str], metrics: Sequence[str]) -> None:
         self.rows = rows
         differing = [name for name in varied if len({str(row.get(name)) for row in rows}) > 1]
-        self.factors = [name for name in differing if name not in _REPEATED]
-        self.over = " and ".join(text for name, text in _REPEATED.items() if name in differing) or "seeds"
+        self.factors = [name for name in differing if name not in REPEATED]
+        self.over = " and ".join(text for name, text in REPEATED.items() if name in differing) or "seeds"
         self.first = self._choose(metrics[:1], _FIRST)
         self.second = self._choose(metrics[1:], [name for name in _SECOND if name != self.first])
         groups: dict[tuple[Any, ...], dict[str, Row]] = {}
@@ -128,9 +128,10 @@ def _label_of(key: str) -> str:
 
 
 def sweep_page(
-    name: str, rows: Sequence[Row], varied: Sequence[str], command: str, metrics: Sequence[str] = ()
-) -> bytes:
-    """Make the page of a sweep, whose file is `command`; the other parameters are those of `Sweep`."""
+    name: str, rows: Sequence[Row], varied: Sequence[str], command: str, metrics: Sequence[str] = (),
+    changes: PageTable | None = None,
+) -> bytes:  # fmt: skip
+    """Make the page of a sweep, whose file is `command`, with changes; the other parameters are those of `Sweep`."""
     sweep = Sweep(rows, varied, metrics)
     failed = [row for row in rows if row["error"] is not None][:MOST_ROWS]
     failures = [[str(row["point"]), *(_cell(row.get(name)) for name in varied), row["error"]] for row in failed]
@@ -153,6 +154,7 @@ def sweep_page(
         cards=tuple(cards),
         tables=(
             PageTable("Settings, the best first", headings, ranked, note),
+            *([changes] if changes else []),
             PageTable("Points that failed", ("point", *varied, "why"), failures),
         ),
         notes=tuple(_sweep_notes(sweep)),

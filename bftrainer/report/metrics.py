@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -235,6 +235,11 @@ class Estimate:
     half_width: float | None
     number: int
 
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval leaves out 0."""
+        return self.half_width is not None and abs(self.mean) > self.half_width
+
 
 def estimate(sample: Sequence[float]) -> Estimate:
     """Mean of a sample of at least one and its 95 % confidence interval by Student's t (Biometrika 6, 1908)."""
@@ -244,6 +249,16 @@ def estimate(sample: Sequence[float]) -> Estimate:
         return Estimate(mean, None, 1)
     variance = math.fsum((value - mean) ** 2 for value in sample) / (number - 1)
     return Estimate(mean, student_quantile(number - 1, 0.95) * math.sqrt(variance / number), number)
+
+
+def opposite_means(sample: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Means of values by name whose 95 % intervals leave out 0, if they differ in sign; else none."""
+    groups: dict[str, list[float]] = {}
+    for name, value in sample:
+        groups.setdefault(name, []).append(value)
+    estimates = {name: estimate(values) for name, values in groups.items()}
+    means = {name: one.mean for name, one in estimates.items() if one.is_clear}
+    return means if len({mean > 0 for mean in means.values()}) > 1 else {}
 
 
 @dataclass(frozen=True, slots=True)

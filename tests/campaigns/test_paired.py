@@ -6,6 +6,7 @@ import math
 import random
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import bftrainer
@@ -85,6 +86,30 @@ def test_means_of_different_tasks_are_not_comparable():
     work, turnaround = paired_changes(given, "objective", ["work_done", "turnaround_mean_s"])
     assert (work.unequal, work.note) == (0, "")
     assert turnaround.note == "mean turnaround: not comparable, as 1 of 3 pairs differ in tasks completed"
+
+
+@pytest.mark.parametrize(
+    ("gains", "spread", "note"),
+    [
+        ((1.072, 0.935), 0.001, "work done: pooled over objective, where the change differs in sign: "),
+        ((1.072, 1.02), 0.001, ""),  # both are better
+        ((1.072, 0.935), 0.2, ""),  # the interval of either holds 0
+    ],
+)
+def test_a_mean_over_opposite_changes_says_so(gains, spread, note):
+    """Where another option decides whether the change is for the better, each value has its mean; seeds never do."""
+    rows = [
+        {"point": 0, "run": "", "seed": seed, "forward_time_s": time_s, "objective": name, "error": None}
+        | {"work_done": 10.0**seed * (gain + spread * (seed - 1) if time_s == 120 else 1.0)}
+        for seed in range(3)
+        for time_s in (10, 120)
+        for name, gain in zip(("throughput", "equal"), gains, strict=True)
+    ]
+    (change,) = paired_changes(pa.Table.from_pylist(rows), "forward_time_s")
+    assert change.change.mean == pytest.approx(sum(gains) / 2 - 1)
+    assert change.note == (note and f"{note}throughput +7.20 %, equal -6.50 %")
+    opposite = {"objective": {"throughput": pytest.approx(0.072), "equal": pytest.approx(-0.065)}} if note else {}
+    assert change.to_dict()["opposite"] == opposite
 
 
 def test_what_cannot_be_paired_is_refused():

@@ -1,5 +1,6 @@
 """`bftrainer sweep`, `forecast` and `advise`: what they print and write, and what they refuse."""
 
+import re
 import webbrowser
 from pathlib import Path
 
@@ -38,6 +39,27 @@ def test_sweep(call, here):
     check_refusal(refused, "got a sweep's", "tfwd-sweep/runs/* are its runs")
     assert call("report", *(here / "tfwd-sweep" / "runs").iterdir(), "-o", "tfwd.html").status == 0
     assert "training on idle nodes" in (here / "tfwd.html").read_text()
+
+
+def test_paired_changes_are_on_terminal_page_and_in_json(call, here, monkeypatch):
+    """The same row and the same note, if the change has another sign where another option has another value."""
+    monkeypatch.setattr("bftrainer.campaigns.sweep.opposite_means", lambda _: {"a": 0.1, "b": -0.2})
+    with (here / "tfwd.toml").open("a") as file:
+        file.write('objective = ["throughput"]\n')
+    pair = ("--workers", 1, "--paired", "forward_time_s", "--report", "tfwd.html")
+    done = call("sweep", "tfwd.toml", *pair)
+    heading, row, note = done.out.splitlines()[3:6]
+    assert heading.split()[:3] == ["value", "against", "figure"]
+    cells = re.split("  +", row)
+    assert cells[:3] == ["20", "5", "work done"]
+    expected = "20: work done: pooled over objective, where the change differs in sign: a +10.00 %, b -20.00 %."
+    assert note == expected
+    page = (here / "tfwd.html").read_text()
+    assert "Changes by forward_time_s, pair by pair" in page
+    assert re.findall("<td[^>]*>([^<]*)", page.partition('<h2 id="section2')[2])[: len(cells)] == cells
+    assert f"<p>{expected}</p>" in page
+    (change,) = call("sweep", "tfwd.toml", "--resume", *pair, "--json").json["paired"]
+    assert change["opposite"] == {"objective": {"a": 0.1, "b": -0.2}}
 
 
 def test_a_failing_point_is_reported(call, here):
