@@ -68,7 +68,10 @@ class ChangeTrace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountTrace:
-    """Number of live nodes at ascending times (ns since 1970); of rows with equal times the last one counts."""
+    """Number of live nodes at ascending times (ns since 1970).
+
+    Of rows with equal times the last one counts in a log; statistics are of each pair of consecutive rows.
+    """
 
     time_ns: NDArray[np.int64]
     count: NDArray[np.int64]
@@ -85,6 +88,11 @@ class CountTrace:
         """For each pair of consecutive rows whose count rises: the earlier row's time, and the rise."""
         rise = np.diff(self.count)
         return ChangeTrace(self.time_ns[:-1][rise > 0], rise[rise > 0])
+
+    def falls(self) -> ChangeTrace:
+        """For each pair of consecutive rows whose count falls: the later row's time, and the fall."""
+        fall = -np.diff(self.count)
+        return ChangeTrace(self.time_ns[1:][fall > 0], fall[fall > 0])
 
     def log(self) -> NodeLog:
         """Turn the counts into a log of nodes `n0001`, `n0002`, ...: last in, first out; rows without change stay."""
@@ -116,22 +124,18 @@ class AvailabilityTrace:
     counts: CountTrace | None = None
 
     @classmethod
-    def from_log(cls, log: NodeLog, terminations: ChangeTrace | None = None) -> AvailabilityTrace:
-        """Make a trace of a node log, or of a spot or count trace that was read as one.
-
-        `terminations` are those that were recorded with it; by default each node that leaves.
-        """
+    def from_log(cls, log: NodeLog) -> AvailabilityTrace:
+        """Make a trace of a node log, or of a spot or count trace that was read as one."""
         form = log.provenance.get(FORM)
         kind: TraceKind = form if form in ("spot", "counts") else "nodes"
-        ends = ChangeTrace.from_log(log, joins=False) if terminations is None else terminations
-        return cls(kind, ends, log, CountTrace.from_log(log))
+        return cls(kind, ChangeTrace.from_log(log, joins=False), log, CountTrace.from_log(log))
 
     @property
     def event_ns(self) -> NDArray[np.int64]:
         """Times of the rows: instants of a node log, each node that is added or removed in a spot trace."""
-        if self.log is None:
-            return self.terminations.time_ns
-        return self.log.time_ns if self.kind == "spot" else self.log.row_times_ns()
+        if self.log is not None and self.kind == "spot":
+            return self.log.time_ns
+        return (self.terminations if self.counts is None else self.counts).time_ns
 
     @property
     def window_ns(self) -> tuple[int, int]:
@@ -301,13 +305,14 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     path = Path(path)
     columns = first_row(path) if form_of(path, LogError) is Form.CSV else COLUMNS
     if set(COUNT_COLUMNS) <= set(columns):
-        log = read_count_trace(path).log()
+        counts = read_count_trace(path)
+        log = counts.log()
         recorded = None if terminations is None else _read_changes(terminations)
         times = np.empty(0) if recorded is None else recorded.time_ns
         if outside := int(((times < log.start_ns) | (times > log.end_ns)).sum()):
             note = f"{terminations}: {outside} of {times.size} terminations lie outside of the counts' window"
             warn(legible(f"{note} {iso(log.start_ns)} to {iso(log.end_ns)}; they are counted as if they were in it."))
-        return AvailabilityTrace.from_log(log, recorded)
+        return AvailabilityTrace("counts", counts.falls() if recorded is None else recorded, log, counts)
     if terminations is not None:
         raise LogError(f"{path}: Expected a count trace beside terminations, got another kind of trace.")
     if set(COLUMNS).intersection(columns):

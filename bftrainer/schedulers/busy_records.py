@@ -98,7 +98,7 @@ class BusyRows:
         self._nodes, self._ends = array("i"), array("q", [0])
         self._columns: dict[str, array[int]] = {name: array(code) for name, code in _COLUMNS.items()}
         self.parse_list = lru_cache(_TEXTS)(self._parse)
-        self._range = lru_cache(_TEXTS)(self._number_range)
+        self._ranges: dict[tuple[str, str], array[int]] = {}
 
     def __len__(self) -> int:
         return len(self._columns["start_ns"])
@@ -110,17 +110,29 @@ class BusyRows:
     def _parse(self, text: str, expand: Expand = expand_hostlist, lead: str = "") -> int:
         """Number of the list that a text is, a hostlist unless another function expands it; `lead` precedes names."""
         match = _RANGES.fullmatch(text)
-        if match is None:
-            return self.add_list(map(lead.__add__, expand(text)))
-        nodes = array("i")
-        for numbers in match[2].split(","):  # which recur more often than lists do
-            nodes += self._range(f"{match[1]}[{numbers}]", lead)
-        if len(nodes) > MOST_NODES:
-            raise LogError(f"Expected at most {MOST_NODES:,} nodes in a list, got more.")
-        return self._add_nodes(nodes)
+        nodes = match and self._number_ranges([f"{match[1]}[{one}]" for one in match[2].split(",")], lead)
+        # All of a list is expanded before any of its names gets a number: it may be refused.
+        return self.add_list([lead + name for name in expand(text)]) if nodes is None else self._add_nodes(nodes)
 
-    def _number_range(self, text: str, lead: str) -> array[int]:
-        return array("i", (self.names[lead + name] for name in expand_hostlist(text)))
+    def _number_ranges(self, ranges: Sequence[str], lead: str) -> Iterable[int] | None:
+        """Numbers of nodes of ranges, which recur more often than lists do; None if one is malformed, or all too long.
+
+        Then no name gets a number.
+        """
+        if len(self._ranges) >= _TEXTS:
+            self._ranges.clear()
+        size, fresh = 0, dict[tuple[str, str], tuple[str, ...]]()
+        for key in ((lead, text) for text in ranges):
+            try:
+                known = self._ranges.get(key) or fresh.get(key) or fresh.setdefault(key, expand_hostlist(key[1]))
+            except LogError:
+                return None
+            size += len(known)
+            if size > MOST_NODES:
+                return None
+        for key, names in fresh.items():
+            self._ranges[key] = array("i", (self.names[lead + name] for name in names))
+        return itertools.chain.from_iterable(self._ranges[lead, text] for text in ranges)
 
     def _add_nodes(self, nodes: Iterable[int]) -> int:
         self._nodes.extend(dict.fromkeys(nodes))

@@ -201,7 +201,7 @@ def test_additions_carry_the_earlier_time_and_falls_the_later():
     """A rise is dated by the row before it, a fall by the row that shows it."""
     trace = counts((0, 1), (10, 4), (20, 2), (30, 2))
     assert (trace.additions().time_ns.tolist(), trace.additions().number.tolist()) == ([0], [3])
-    falls = AvailabilityTrace.from_log(trace.log()).terminations
+    falls = trace.falls()
     assert (falls.time_ns.tolist(), falls.number.tolist()) == ([20 * S], [2])
 
 
@@ -213,6 +213,18 @@ def test_events_of_each_kind():
     assert (AvailabilityTrace.from_log(spot).kind, AvailabilityTrace.from_log(spot).event_ns.size) == ("spot", 4)
     assert (AvailabilityTrace.from_log(plain).kind, AvailabilityTrace.from_log(plain).event_ns.size) == ("nodes", 4)
     assert AvailabilityTrace.from_log(counts((0, 1), (10, 2), (20, 2)).log()).event_ns.size == 3
+
+
+def test_rows_of_one_instant_are_rows(tmp_path):
+    """Statistics are of each pair of consecutive rows, also of one instant; of these the last row counts in a log."""
+    minutes = (("00", 8), ("05", 5), ("05", 8), ("10", 8))
+    text = "".join(f"2021-01-01T00:{minute}:00Z,{count}\n" for minute, count in minutes)
+    (tmp_path / "c.csv").write_text(f"timestamp,count\n{text}")
+    trace = read_availability(tmp_path / "c.csv", silent)
+    figures = trace_statistics(trace).figures
+    assert [figures[key] for key in ("events", "preemptions", "additions", "row_interval_mean_s")] == [4, 3, 3, 200.0]
+    assert figures["row_interval_std_s"] == pytest.approx(np.std([300, 0, 300], ddof=1))
+    assert (trace.log.time_ns.size, trace.log.unchanged_ns.size) == (8, 1)
 
 
 def test_churn_gives_names_back():

@@ -178,6 +178,14 @@ def test_other_columns(tmp_path):
     assert dict(reading.tally.dropped) == {"of another cluster": 1, "unreadable node list": 1}
 
 
+def test_refused_list_leaves_no_nodes(tmp_path):
+    """Of a list of which one range is malformed no node becomes one of the machine; the list itself is quoted."""
+    rows = f"{NOON},{NOON + 9},a1\n" * 5 + f'{NOON},{NOON + 9},"n[1-3,9-2]"\n'
+    reading, _ = read(tmp_path, HEADER + rows, max_bad=0.9)
+    assert (reading.rows.records().names, reading.tally.bad) == (("a1",), 1)
+    assert "got '9-2' ('n[1-3,9-2]')" in reading.tally.examples[0]
+
+
 def test_counts(tmp_path):
     """Jobs that count their nodes are placed; a job id tells copies from jobs that are alike."""
     text = f"id,from,to,n\n1,{SPAN},2\n1,{SPAN},2\n2,{SPAN},2.0\n3,{NOON},,x\n4,{NOON},,0\n"
