@@ -291,10 +291,8 @@ def _make_cell(cell: Any, lists: dict[int, Any]) -> Any:
 
 def _make_item(item: Any) -> Any:
     value = _evaluate(item) if isinstance(item, _Note) else item
-    if isinstance(value, list | tuple | dict) or (isinstance(value, np.ndarray) and value.dtype.kind == "O"):
-        raise ValueError("lists or arrays of objects in each other")  # which take forever to print
-    if isinstance(value, int) and abs(value) >= _MOST:
-        raise ValueError(shorten(value))
+    if isinstance(value, np.ndarray) and value.dtype.kind == "O":
+        raise ValueError("arrays of objects in each other")  # which take forever to print
     return value
 
 

@@ -39,7 +39,8 @@ _UNPICKLED = {"weight": 1.0, "deadline_s": None, "deadline_ns": None, "gpus_per_
 _UNPICKLED |= dict.fromkeys(SAVING_FIELDS)
 """Fields that pickles cannot hold, and their usual values."""
 _FEW = 3
-_FLOATS = (float, np.floating)
+_REAL = (int, float, np.integer, np.floating)
+_MOST_NUMBER = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,19 +421,24 @@ def _read_frame(path: Path, columns: Mapping[str, str]) -> list[Draft]:
         if not isinstance(time, np.datetime64) or time.astype("M8[ns]").astype(time.dtype) != time:
             got = f"a date and time between the years 1678 and 2262, got {shorten(time)}"
             raise InvalidTaskError(f"{where}: Expected Tsub to be {got}.")
-        fields = dict(zip(columns.values(), map(_plain, cells), strict=True))
+        fields = {columns[key]: _read_cell(where, key, cell) for key, cell in zip(columns, cells, strict=True)}
         drafts.append(Draft(where, {"name": name, "submit_ns": int(time.astype("M8[ns]").astype(np.int64)), **fields}))
     return drafts
 
 
-def _plain(value: Any) -> Any:
-    """A list as a tuple, and whole floats as integers: pandas makes floats of a column with a gap."""
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return tuple(map(_plain, value))
-    if not isinstance(value, _FLOATS):
-        return value
+def _read_cell(where: str, key: str, value: Any) -> Any:
+    """The number in a column of bounds, or the tuple of numbers in one of scalability."""
+    if key not in _CURVE:
+        return _read_number(where, key, value)
+    if not (isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim == 1)):
+        raise InvalidTaskError(f"{where}: Expected {key} to be a list of numbers, got {shorten(value)}.")
+    return tuple(_read_number(where, key, item) for item in value)
+
+
+def _read_number(where: str, key: str, value: Any) -> float:
+    """A number, as int if it is whole: pandas makes floats of a column with a gap."""
+    if not isinstance(value, _REAL) or isinstance(value, bool) or (type(value) is int and abs(value) > _MOST_NUMBER):
+        raise InvalidTaskError(f"{where}: Expected {key} to be a number, got {shorten(value)}.")
     number = float(value)
     return int(number) if number.is_integer() else number
 

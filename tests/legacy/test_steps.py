@@ -171,9 +171,9 @@ def test_nested_labels_do_not_unfold(tmp_path, kind, more):
     labels[0] = deep(kind)  # behind the back of pandas, which would hash it
     for frame, axis in ((states, "columns"), (tasks, "index")):
         frame.to_pickle(tmp_path / f"{axis}.pkl")
-    with pytest.raises(LogError, match=r"columns\.pkl: .*lists or arrays of objects in each other"):
+    with pytest.raises(LogError, match=r"columns\.pkl: Expected node names to be text, got [\[(][\[(]"):
         read_node_log(tmp_path / "columns.pkl")
-    with pytest.raises(InvalidTaskError, match=r"index\.pkl: .*lists or arrays of objects in each other"):
+    with pytest.raises(InvalidTaskError, match=r"index\.pkl: Expected task names to be text, got [\[(][\[(]"):
         read_task_set(tmp_path / "index.pkl")
 
 
@@ -185,11 +185,18 @@ def pair(values):
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("bomb", [deep(list, 100), deep(pair, 100), [deep(pair, 100)]])
-def test_nested_cells_do_not_unfold(tmp_path, bomb):
+@pytest.mark.parametrize(
+    ("bomb", "said"),
+    [
+        (deep(list, 100), r", task J0: Expected Jmin to be a number, got \[\["),
+        (deep(pair, 100), r": .*arrays of objects in each other"),
+        ([deep(pair, 100)], r": .*arrays of objects in each other"),
+    ],
+)
+def test_nested_cells_do_not_unfold(tmp_path, bomb, said):
     """A cell of lists or arrays nested in each other a hundred times over is refused without being spelled out."""
     times = pd.DatetimeIndex(np.array(["2021-02-10"], dtype="M8[ns]"))
     bounds = {"Tcup": [1.0], "Tcdw": [1.0], "Jmin": [bomb], "Jmax": [2], "Pmax": [1.0], "Tsub": times}
     pd.DataFrame(bounds, index=["J0"]).to_pickle(tmp_path / "b.pkl")
-    with pytest.raises(InvalidTaskError, match=r"b\.pkl: .*arrays of objects in each other"):
+    with pytest.raises(InvalidTaskError, match=rf"b\.pkl{said}"):
         read_task_set(tmp_path / "b.pkl")

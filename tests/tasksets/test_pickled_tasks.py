@@ -132,19 +132,24 @@ BAD_BOUNDS = [
     ({"Jmin": [1.5, 1.0]}, r"J0: Expected min_nodes to be whole, got 1\.5\."),
     ({"Jmin": [1.0, np.nan]}, r"J1: Expected min_nodes to be whole, got nan\."),
     ({"Jmax": [np.inf, 4.0]}, r"J0: Expected max_nodes to be whole, got inf\."),
-    ({"Jmin": ["one", 1.0]}, r"J0: Expected min_nodes to be whole, got 'one'\."),
-    ({"Jmin": objects(True, 1)}, r"J0: Expected min_nodes to be whole, got True"),
-    ({"Pmax": objects([2.0], 1)}, r"J0: Expected work to be a number, got \(2,\)\."),
+    ({"Pmax": objects(10**400, 1)}, r"J0: Expected Pmax to be a number, got a number of many digits\."),
+    ({"Jmin": ["one", 1.0]}, r"J0: Expected Jmin to be a number, got 'one'\."),
+    ({"Jmin": objects(True, 1)}, r"J0: Expected Jmin to be a number, got True\."),
+    ({"Jmin": [True, True]}, r"J0: Expected Jmin to be a number, got True\."),
+    ({"Jmin": objects(np.array(1.0), 1)}, r"J0: Expected Jmin to be a number, got \[1\.0\]\."),
+    ({"Pmax": objects([2.0], 1)}, r"J0: Expected Pmax to be a number, got \[2\.0\]\."),
+    ({"Pmax": objects({"a": [2.0]}, 1)}, r"J0: Expected Pmax to be a number, got \{'a': \[2\.0\]\}\."),
     ({"Tsub": [TIMES[0], np.datetime64("NaT", "ns")]}, r"J1: Expected Tsub to be a date and time between.*, got NaT\."),
     ({"Tsub": [0.0, 1.0]}, r"J0: Expected Tsub to be a date and time between the years 1678 and 2262, got 0\.0\."),
 ]
 BAD_CURVES = [
     ({"Ns": [[0, 2, 2], [0, 1, 8]]}, r"J0: Expected node counts to increase strictly, got \[0, 2, 2\]\."),
-    ({"Ns": [3, [0, 1, 8]]}, r"J0: Expected nodes as a list of numbers, got 3\."),
+    ({"Ns": [3, [0, 1, 8]]}, r"J0: Expected Ns to be a list of numbers, got 3\."),
+    ({"Ns": objects([[0], 1, 8], [0, 1, 8])}, r"J0: Expected Ns to be a number, got \[0\]\."),
+    ({"Os": objects(None, None)}, r"J0: Expected Os to be a list of numbers, got None\."),
     ({"Os": [[0, 1.0, 7.0], [0, 1.0]]}, r"J1: Expected 3 values of credit, one per node count, got 2\."),
 ]
 BAD_PAIRS = [
-    (bounds(Pmax=objects(10**400, 1)), None, r"b\.pkl: Expected a pickled pandas .*\(a number of many digits\)\."),
     *((bounds(**change), scalability(), rf"b\.pkl, task {message}") for change, message in BAD_BOUNDS),
     *((bounds(), scalability(**change), rf"s\.pkl, task {message}") for change, message in BAD_CURVES),
     *(
