@@ -49,9 +49,13 @@ class Stamps:
 
 def read_stamps(texts: Sequence[str], unset: frozenset[str] = frozenset()) -> Stamps:
     """Read texts such as `1788251400` (seconds, or finer) or `2026-09-01T08:30:00`; a text in `unset` gives `UNSET`."""
-    column = pd.Series(texts, dtype=object)
+    column = pd.Series(texts, dtype=object).fillna("")
     local, ns = column.str.fullmatch(_LOCAL).to_numpy(np.bool_, copy=True), np.full(len(column), BAD, dtype=np.int64)
-    dates = pd.to_datetime(column[local], format="ISO8601", errors="coerce").to_numpy().astype("M8[s]")
+    shown = column[local]
+    dates = pd.to_datetime(shown, format="ISO8601", errors="coerce").to_numpy().astype("M8[s]")
+    is_other = np.isnat(dates)  # among them leap seconds
+    again = pd.to_datetime(shown[is_other].str.replace("T", " "), format="%Y-%m-%d %H:%M:%S", errors="coerce")
+    dates[is_other] = again.to_numpy().astype("M8[s]")
     seconds, last_s = dates.astype(np.int64), OPEN_END_NS // NS_PER_S
     # The epoch in zones behind UTC is of the last day of 1969.
     is_possible = (seconds >= -86_400) & (seconds < last_s)
@@ -59,8 +63,8 @@ def read_stamps(texts: Sequence[str], unset: frozenset[str] = frozenset()) -> St
     # Other forms of that length exist, with a zone.
     codes, distinct = pd.factorize(column[~local])
     ns[~local] = np.array([_read_stamp(text, unset) for text in distinct], dtype=np.int64)[codes]
-    is_other = [not _NUMBER.fullmatch(text) and not is_instant(text) for text in distinct]
-    local[~local] = np.array(is_other, dtype=np.bool_)[codes]
+    is_local = [not _NUMBER.fullmatch(text) and not is_instant(text) for text in distinct]
+    local[~local] = np.array(is_local, dtype=np.bool_)[codes]
     return Stamps(ns, local & (ns > BAD))
 
 

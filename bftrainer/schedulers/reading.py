@@ -78,7 +78,7 @@ class Tally:
     def sift(self, frame: pd.DataFrame, checks: Sequence[Check]) -> pd.DataFrame:
         """Rows of a frame that pass all checks; others are counted by the first one that they fail.
 
-        Its column `row`, if there is one, holds the rows of the log.
+        Its column `row`, if there is one, holds the rows of the log, each a `LogRow`; anything else is ignored.
         """
         fate = np.select([check.fails for check in checks], range(len(checks)), len(checks))
         for code, check in enumerate(checks):
@@ -87,7 +87,8 @@ class Tally:
         is_refused = np.array([*(check.detail is not None for check in checks), False])
         for at in np.flatnonzero(is_refused[fate]).tolist():
             check, label = checks[fate[at]], frame.index[at]
-            row = frame["row"][label] if "row" in frame else LogRow(Path("row"), label, [])
+            row = frame["row"][label] if "row" in frame else None
+            row = row if isinstance(row, LogRow) else LogRow(Path("row"), label, [])
             self.refuse(check.reason, row, check.detail(label) if check.detail else "")
         passed = fate == len(checks)
         return frame if passed.all() else frame[passed]
@@ -149,9 +150,9 @@ class Reading:
         """Take rows of busy nodes that last, and count why others are not.
 
         Columns are `start_ns` (or `UNSET`), `end_ns` (`OPEN_END_NS` for a job that has not ended) and `nodes`, a
-        hostlist unless `expand` reads it; perhaps `row`, that of the log, `job`, equal for rows
-        of one job, `kind`, `partition`, `cluster`, `submit_ns`, and others of `BusyRecords`; `count`, the number of
-        nodes that a row states, or below 0. Without `nodes` the rows only count theirs.
+        hostlist unless `expand` reads it; perhaps `row`, that of the log (`LogRow`), `job`, equal for rows of one job,
+        `kind`, `partition`, `cluster`, `submit_ns`, and others of `BusyRecords`; `count`, the number of nodes that a
+        row states, or below 0. Without `nodes` the rows only count theirs.
         """
         needed = ["start_ns", "end_ns", "count" if "count" in frame and "nodes" not in frame else "nodes"]
         if missing := [name for name in needed if name not in frame]:

@@ -80,12 +80,12 @@ def test_force_deletes_nothing_of_others(tmp_path, name, make):
     check_refused(tmp_path, place, f"out: Expected nothing but results to replace, found {name}")
 
 
-OF_0_1 = f"# Files that bftrainer has written here, with their SHA-256.\n{0:064}  summary.json\n"
+WITH_SUMS = f"# Files that bftrainer has written here, with their SHA-256.\n{0:064}  summary.json\n"
 
 
-@pytest.mark.parametrize("listed", [None, "summary.json\n", "# Mine\nsummary.json\n", "\udc80", OF_0_1])
+@pytest.mark.parametrize("listed", [None, "summary.json\n", "# Mine\nsummary.json\n", "\udc80", WITH_SUMS])
 def test_what_nobody_listed_is_not_ours(tmp_path, listed):
-    """The name of a file does not make it a result, nor does a list that another program or version 0.1 wrote."""
+    """The name of a file does not make it a result, nor does a list of another program, or of names with sums."""
     place = tmp_path / "out"
     place.mkdir()
     (place / "summary.json").touch()

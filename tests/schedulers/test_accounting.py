@@ -335,6 +335,7 @@ def test_members_of_arrays_and_copies(tmp_path, changes):
         (finish(("h1", "h2")).partition('"h2"')[0] + "\n", "malformed line", True),
         (finish(("h1", "h2")).partition('"h2"')[0], "last line cut off", True),
         (finish().replace("200", "soon", 1), "malformed line", True),
+        (finish().replace('0 1 "h1"', '-17 1 "h1"'), "malformed line", True),
     ],
 )
 def test_records_that_give_no_job(tmp_path, line, reason, is_bad):
@@ -352,6 +353,7 @@ def test_records_that_give_no_job(tmp_path, line, reason, is_bad):
             (resize(200, 100, "h1", "h2"), resize(300, 200, "h2"), finish(("h1",), end=400)),
             {"h1": [(200, 300), (400, 500)], "h2": [(300, 500)]},
         ),
+        ((resize(200, 100, "h1", "h2"),), {"h1": [(200, 500)], "h2": [(200, 500)]}),
     ],
 )
 def test_resized_job_holds_what_it_had(tmp_path, lines, idle):

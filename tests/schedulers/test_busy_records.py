@@ -71,8 +71,8 @@ def test_sweep_over_blocks(some, offered, count, at_a_time, gap, hole):
             is_between = start > 0 and end < END
             wanted[node, start:end] = end - start >= max(hole, gap if is_between else 0)
     np.testing.assert_array_equal(dense(swept.idle, count), wanted)
-    for kind, node_s in swept.busy_node_s.items():
-        assert node_s == cells_of(some, chosen, BusyKind[kind.upper()]).sum()
+    for kind in BusyKind:
+        assert swept.busy_node_s.get(kind.name.lower(), 0) == cells_of(some, chosen, kind).sum()
 
 
 @given(rows(), st.integers(0, 6), st.integers(0, 60), st.integers(1, 60))
@@ -93,6 +93,8 @@ def test_frames():
     reading = Reading(ImportSettings())
     frame = pd.DataFrame({"start_ns": [0, 1, 2], "end_ns": [5, OPEN_END_NS, 6], "nodes": ["n[1-2]", "n3", "n["]})
     reading.take(frame.assign(partition=["a", "", "a"], job=["x", "y", "x"]))
+    # A column `row` of a plug-in's own, which holds no rows of the log, names none.
+    Reading(ImportSettings()).take(frame.assign(row=[7, 8, 9]))
     assert reading.tally.examples[0].startswith("row:2: ")
     records = reading.rows.records()
     assert (records.names, records.partitions) == (("n1", "n2", "n3"), ("a",))

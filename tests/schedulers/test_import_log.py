@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from importlib.metadata import EntryPoint
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,7 +17,7 @@ from bftrainer import plugins
 from bftrainer.errors import LogError, SettingsError
 from bftrainer.nodelogs.hostlist import expand_hostlist
 from bftrainer.schedulers import IMPORTERS
-from bftrainer.schedulers.import_log import import_log
+from bftrainer.schedulers.import_log import import_log, quality_path, write_quality_json
 from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
 from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise
 from tests.importing import idle_of, import_text
@@ -294,6 +296,15 @@ def test_provenance(imported, tmp_path):
     assert (story["min_gap_s"], story["min_hole_s"]) == (1.0, 3.0)
     assert (again.quality, again.log.provenance) == (done.quality, story)
     assert np.array_equal(again.log.time_ns, done.log.time_ns)
+
+
+def test_account_beside_the_log(imported, tmp_path):
+    """The figures lie as plain data beside the node log, under its name, whatever its form."""
+    for name in ("idle.parquet", "idle.csv", "idle.csv.gz", "idle.pkl"):
+        assert quality_path(Path("a") / name) == Path("a/idle.quality.json")
+    quality = imported(JOBS).quality
+    write_quality_json(tmp_path / "q.json", quality)
+    assert json.loads((tmp_path / "q.json").read_text()) == json.loads(json.dumps(quality.summary()))
 
 
 def test_unusable_records_are_shown_in_a_line(imported):

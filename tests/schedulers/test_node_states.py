@@ -220,6 +220,13 @@ def test_dated_rows(imported_trace):
     assert imported_trace("counts", DATED, zone="+02:00").log.start_ns == done.log.start_ns - 7200 * 10**9
 
 
+def test_sampled_counts(imported_trace):
+    """Counts at equal intervals from --start; the last one holds as long as the others."""
+    done = imported_trace("counts", SAMPLED, start=NOON)
+    assert (done.log.start_ns, done.log.end_ns) == (NOON_S * 10**9, (NOON_S + 1200) * 10**9)
+    assert (done.quality.idle_node_s, done.quality.records) == (1500, 4)
+
+
 GAPS = r"trace.csv: Expected metadata with gap_seconds above 0"
 
 

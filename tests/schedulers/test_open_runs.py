@@ -213,7 +213,8 @@ def test_renamed_node_is_not_idle_under_either_name(tmp_path, form):
     quality = imported_lives(tmp_path, jobs(WEEKS), form)
     assert quality.idle_share == 0
     # An inventory has today's names, and does not say since when.
-    assert imported_lives(tmp_path, jobs(WEEKS), form, nodes="n1,new").idle_share == 0
+    for nodes in ("n1,new", "n1,old", "n1,old,new"):
+        assert imported_lives(tmp_path, jobs(WEEKS), form, nodes=nodes).idle_share == 0
     assert quality.away_node_s == quality.busy_node_s["away"] == pytest.approx(quality.window_s, rel=1e-6)
     note = next(note for note in quality.notes if "added, renamed or retired" in note)
     assert "1 nodes are named in no record before 2026-09-29T00:00:00Z (new)" in note

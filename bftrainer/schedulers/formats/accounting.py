@@ -438,7 +438,7 @@ def _read_record(line: str, resized_s: dict[tuple[int, int, int], int]) -> dict[
     at = _FORMER if is_resized else _ASKED + 1 + int(some[_ASKED])
     end_of_hosts = at + 1 + int(some[at])
     hosts, behind = some[at + 1 : end_of_hosts], some[end_of_hosts:]
-    if len(hosts) != int(some[at]):
+    if len(hosts) != int(some[at]) or (at <= _ASKED and not is_resized):
         raise ValueError(line)
     if is_resized:
         end_s, number, index, start_s, last_s = (int(some[at]) for at in (2, 3, 4, 5, 9))
