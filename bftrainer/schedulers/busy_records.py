@@ -115,10 +115,7 @@ class BusyRows:
         return self.add_list([lead + name for name in expand(text)]) if nodes is None else self._add_nodes(nodes)
 
     def _number_ranges(self, ranges: Sequence[str], lead: str) -> Iterable[int] | None:
-        """Numbers of nodes of ranges, which recur more often than lists do; None if one is malformed, or all too long.
-
-        Then no name gets a number.
-        """
+        """Numbers of nodes of ranges, which recur more often than lists; none is given if any range is unusable."""
         if len(self._ranges) >= _TEXTS:
             self._ranges.clear()
         size, fresh = 0, dict[tuple[str, str], tuple[str, ...]]()
