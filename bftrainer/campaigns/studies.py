@@ -14,7 +14,7 @@ import numpy as np
 
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.model import NS_PER_S, Objective, iso
-from bftrainer.model.metrics import GLOSSARY
+from bftrainer.model.records import GLOSSARY
 from bftrainer.model.task import SAVING_FIELDS
 from bftrainer.objectives import name_of_objective, throughput
 from bftrainer.parallel import in_order

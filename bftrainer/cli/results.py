@@ -15,7 +15,7 @@ from bftrainer.cli.terminal import note, print_table, tell
 from bftrainer.cli.usage import FILE
 from bftrainer.errors import BftrainerError, SettingsError, escaped
 from bftrainer.files.writing import replacing_together
-from bftrainer.model.metrics import GLOSSARY
+from bftrainer.model.records import GLOSSARY
 from bftrainer.report.glossary import ASSUMED, COMPARED, JUDGED, MARK, WORK_SHARES, suggest_metrics, term_of
 from bftrainer.runs.config import OPTIONS
 

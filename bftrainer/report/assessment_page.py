@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bftrainer.model.metrics import GLOSSARY, Unit
+from bftrainer.model.records import GLOSSARY, Unit
 from bftrainer.report.drawing import date_of, label_dates, palette
 from bftrainer.report.glossary import format_value, limit_in_words, name_tasks
 from bftrainer.report.ledger import PARTS

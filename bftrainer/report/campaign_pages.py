@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bftrainer.errors import escaped
-from bftrainer.model.metrics import GLOSSARY
+from bftrainer.model.records import GLOSSARY
 from bftrainer.report.drawing import date_of, label_dates, palette, put_legend
 from bftrainer.report.glossary import assumption_notes, format_value
 from bftrainer.report.metrics import Estimate, estimate, proportion

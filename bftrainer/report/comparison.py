@@ -10,7 +10,7 @@ from typing import Any
 
 from bftrainer.errors import escaped
 from bftrainer.model.instants import instant_ns, local_iso
-from bftrainer.model.metrics import GLOSSARY
+from bftrainer.model.records import GLOSSARY
 from bftrainer.report.glossary import MARK, Summary, format_value, is_assumed, join_names, scaling_note, term_of
 
 TIES = (

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from bftrainer.errors import SettingsError
-from bftrainer.model.metrics import GLOSSARY, Term, Unit
+from bftrainer.model.records import GLOSSARY, Term, Unit
 
 JUDGED = tuple(key for key, term in GLOSSARY.items() if term.better and term.unit != "wall_s")
 """Metrics that can be better or worse, except wall-clock times, which differ between equal runs."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError, escaped, suggestion
-from bftrainer.model.metrics import GLOSSARY
+from bftrainer.model.records import GLOSSARY
 from bftrainer.report.comparison import figures_of, group_seeds, input_files, setting_label
 from bftrainer.report.drawing import (
     MARKERS,

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from bftrainer.files.writing import refuse_existing, replacing
-from bftrainer.model.metrics import GLOSSARY
+from bftrainer.model.records import GLOSSARY
 from bftrainer.plugins import absent, require_extra
 from bftrainer.report import glossary
 from bftrainer.report.comparison import Cell, RunComparison, compare_runs, figures_of, input_files

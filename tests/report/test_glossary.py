@@ -7,7 +7,7 @@ import pytest
 from bftrainer import run_replay
 from bftrainer.errors import SettingsError
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
-from bftrainer.model.metrics import GLOSSARY
+from bftrainer.model.records import GLOSSARY
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import COMPARED, check_metrics, format_value, suggest_metrics
 from bftrainer.tasksets import read_task_set
