@@ -154,7 +154,7 @@ LOGS = {
     "trace generate": "Missing option '-o'",
     "trace generate -o a.txt": "a.txt: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.",
     "trace generate -o a.parquet --seed -1": "seed >= 0, got -1",
-    "trace generate -o a.parquet --start 1500-01-01": YEARS,
+    "trace generate -o a.parquet --start 1500-01-01": f"'--start': Expected a time {YEARS}, got '1500-01-01'.",
     "trace generate -o a.parquet --preemption-scale 2": "--preemption-scale (of the model minutes alone)",
     "trace generate -o a.parquet --idle-share 1": "0 < idle share < 1",
     "trace generate -o a.parquet --set fragment-mean=10 --set fragment-median=20": "median <= mean",
