@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bftrainer.errors import BftrainerError
 from bftrainer.parallel import as_ready, in_order
 from bftrainer.supervisor import descendants
 from tests.tiny import installed
@@ -110,6 +111,18 @@ def odd(number):
     if number % 2 == 0:
         raise ValueError(f"{number} is even")
     return number
+
+
+def end(number):
+    """The end of the process."""
+    os._exit(number)
+
+
+@pytest.mark.long
+def test_what_ends_its_process_is_given_up():
+    """After three times, as a fourth would end the same way."""
+    with pytest.raises(BftrainerError, match="ended abruptly, 3 times"):
+        list(in_order(end, [1, 2], 2))
 
 
 class Summed:

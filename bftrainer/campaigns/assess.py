@@ -98,9 +98,8 @@ class MachinePrices:
                 flag = _FLAGS.get(price.name, f"--{price.name.replace('_', '-')}")
                 raise SettingsError(f"Expected {flag} of {least} to {_MOST:g}, got {value:g}.")
         if self.node_w is not None and self.node_w < (self.idle_w or 0.0):
-            raise SettingsError(
-                f"Expected --node-power to be no less than --idle-power, {self.idle_w:g} W, got {self.node_w:g} W."
-            )
+            idle_power = f"--idle-power, {self.idle_w:g} W"
+            raise SettingsError(f"Expected --node-power to be no less than {idle_power}, got {self.node_w:g} W.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,9 +347,8 @@ def evaluate_kind(plan: AssessPlan, entry: Mapping[str, Any]) -> dict[str, Any]:
     if prices.node_w is not None and useful_h > 0 and useful_h + empty_h > 0:
         extra_w = (prices.node_w - (prices.idle_w or 0.0)) * prices.pue
         per_hour_kwh = extra_w / 1000.0 * (entry["used_node_s"] / HOUR_S) / (useful_h + empty_h)
-    net = None
-    if prices.price_node_hour is not None:
-        net = prices.price_node_hour - (per_hour_kwh or 0.0) * (prices.price_kwh or 0.0)
+    price = prices.price_node_hour
+    net = None if price is None else price - (per_hour_kwh or 0.0) * (prices.price_kwh or 0.0)
     energy_kwh = _multiply(per_hour_kwh, useful_h)
     return dict(entry) | {
         "ledger": ledger,
@@ -477,9 +475,8 @@ def _describe_amounts(kind: Mapping[str, Any], answer: Mapping[str, Any], plan: 
         low, high = sorted(kind["net_value_ci95"])
         worth = f"{kind['net_value']:,.0f} net ({low:,.0f} to {high:,.0f}"
         return f"{text}, worth {worth}; the bar is {plan.thresholds.worth_value:,.0f})"
-    least, need = (
-        format_value(share, "share") for share in (kind["useful_share_ci95"][0], plan.thresholds.worth_share)
-    )
+    shares = kind["useful_share_ci95"][0], plan.thresholds.worth_share
+    least, need = (format_value(share, "share") for share in shares)
     return f"{text} ({least} at least; the bar is {need})"
 
 
@@ -528,9 +525,10 @@ def _list_caveats(answer: Mapping[str, Any], best: Mapping[str, Any], prices: Ma
         *((bool(note), f"{note[:1].upper()}{note[1:]}") for note in notes),
         (is_of_blocks, "Node-hours, prices, power and the assumed tasks are of such a node, not of the machine's."),
         (part != "node", f"A node here is one {part} (--unit); node-hours, prices, power and tasks are of these."),
-        (is_mixed, "A task may use nodes of all partitions, as if they were alike: --partition assesses one."),
+        (is_mixed, "A task may use nodes of all partitions, as if alike, GPUs too: --partition assesses one."),
         (_is_unchecked(log), "Coverage was not checked: the node log does not say how it was recorded."),
         (has_interval, f"Intervals are of 95 % over {number} {unit}s (Student's t), as if {unit}s were independent."),
+        (has_interval and unit == "day", "Days are more alike than weeks, so that intervals by days are too narrow."),
         (has_interval, "Intervals say nothing of years that differ."),
         (is_own, "The tasks were repeated, without dates, until they saturate the pool: your users may submit fewer."),
         (is_own, "Saving checkpoints takes no time, but for what the tasks' costs of change include."),
@@ -553,14 +551,12 @@ def _list_next(answer: Mapping[str, Any], prices: MachinePrices) -> list[str]:
     """What to measure next, what matters most first."""
     log, notes = answer["log"], " ".join(answer["log"]["provenance"].get("notes") or [])
     is_nameless, is_own = "names no nodes" in notes, answer["kinds"][0]["name"] == "own"
-    lacks_downtimes = "when nodes were down" in notes and not is_nameless
+    lacks = "when nodes were down" in notes and not is_nameless
+    names, downtimes = "Names of the nodes of each job: without them", "when nodes were down (--downtimes)"
     return _select(
-        (
-            _is_unchecked(log),
-            "Whether the log covers its window, and when nodes were down: assess the scheduler's log itself.",
-        ),
-        (lacks_downtimes, "When nodes were down (--downtimes; sacctmgr -P show event): idle time is an upper bound."),
-        (is_nameless, "Names of the nodes of jobs: without them idle stretches are a guess, and --downtimes useless."),
+        (_is_unchecked(log), "Whether the log covers its window and when nodes were down: assess the scheduler's log."),
+        (lacks, "When nodes were down or drained (--downtimes; sacctmgr -P show event): idle time is an upper bound."),
+        (is_nameless, f"{names} lengths of idle stretches are a guess, and {downtimes} cannot be taken into account."),
         (not is_own, "How your own models scale, and what their checkpoints take: bftrainer tasks fit, then --tasks."),
         (prices.price_node_hour is None, "What a node-hour is worth to you (--price-node-hour)."),
         (prices.node_w is None, "A node's power (--node-power), for energy and its price (--price-kwh)."),

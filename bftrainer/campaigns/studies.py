@@ -34,10 +34,8 @@ MOST_TASKS = 64
 # Differences below this share count as noise.
 NEGLIGIBLE = 0.001
 # Settings that complete fewer tasks are no better because those few took less time.
-_OF_ALL = {
-    **dict.fromkeys(("makespan_s", "turnaround_mean_s", "turnaround_p90_s"), "tasks_completed"),
-    "wait_mean_s": "tasks_started",
-}
+_OF_ALL = dict.fromkeys(("makespan_s", "turnaround_mean_s", "turnaround_p90_s"), "tasks_completed")
+_OF_ALL["wait_mean_s"] = "tasks_started"
 _NEED_BASELINE = ("efficiency", "loss_variability_share", "loss_horizon_share")
 
 
@@ -193,9 +191,11 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
     first = current.to_dict() | {"forward_time_s": min(max(current.forward_time_s, FORWARD_S[0]), FORWARD_S[1])}
     if not plan.objectives:
         del first["objective"]
+    verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     # A tree-structured Parzen estimator (Bergstra et al., NeurIPS 2011), which begins with the given settings.
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=plan.seed % 2**32))
+    optuna.logging.set_verbosity(verbosity)
     study.enqueue_trial(first)
     for _ in range(plan.trials):
         trial = study.ask()

@@ -52,7 +52,7 @@ def _replace_own(options: Mapping[str, Any]) -> dict[str, Any]:
             return replayed
         case [datetime() as begin, datetime() as end] if instant_ns(begin) < instant_ns(end):
             return replayed | {"since": begin, "until": end}
-        case [int() | float() as begin, int() | float() as end] if begin < end:
+        case [int() | float() as begin, int() | float() as end] if begin < end and bool not in (type(begin), type(end)):
             # Seconds of a window are counted from the log's start, those of `until` from the window's.
             return replayed | {"since": begin, "until": end - begin}
     window = "a window of a begin and an end after it, both times or both seconds"
@@ -167,6 +167,7 @@ def read_sweep(path: Path) -> SweepSpec:
         points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())] + points
     for point in points or [{}]:
         try:
+            _replace_own(base)  # also where each point has its own
             # Objective and solver are looked up when the point is replayed.
             ReplayConfig(**_replace_own(merge_options(base, point))).settings(as_given, "dp")
         except BftrainerError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -52,9 +51,7 @@ def deadline_moment(text: str) -> _Moment:
     """A weekday's number and seconds into that day, if the text names one, else a moment."""
     name, _, clock = text.strip().lower().partition(" ")
     if name not in _WEEKDAYS:
-        with contextlib.suppress(click.BadParameter):
-            return MOMENT.convert(text, None, None)  # type: ignore[no-any-return]
-        raise ValueError(text)
+        return usage.moment_or_length(text)
     at = time.fromisoformat(clock.strip().rjust(5, "0") if clock.strip() else "18:00")
     if at.tzinfo is not None:
         raise ValueError(text)  # which day would it be?
@@ -84,12 +81,13 @@ def forecast(
     """
     from bftrainer.campaigns.studies import ForecastPlan
     from bftrainer.campaigns.studies import forecast as foretell
+    from bftrainer.model import instant_ns
     from bftrainer.report.campaign_pages import forecast_page, note_of_few
     from bftrainer.runs.run_inputs import SAMPLE_TASKS_USED, load_inputs
 
     config = config_like(ctx, options)
     usage.check_report(options["report"], force=options["force"])
-    start_ns = usage.require_instant(start) if start is not None else None
+    start_ns = instant_ns(start) if start is not None else None
     if start_ns is None and (not isinstance(deadline, float) or isinstance(horizon, datetime)):
         start_ns = load_inputs(config).log.end_ns
     deadline_s = _seconds(deadline, start_ns)
@@ -111,11 +109,13 @@ def forecast(
 
 def _seconds(when: _Moment, start_ns: int | None) -> float:
     """How long after the start a moment is."""
+    from bftrainer.model import instant_ns
+
     if isinstance(when, tuple):
         from bftrainer.campaigns.studies import next_weekday
 
         return (next_weekday(start_ns or 0, *when) - (start_ns or 0)) / 1e9
-    return (usage.require_instant(when) - (start_ns or 0)) / 1e9 if isinstance(when, datetime) else float(when)
+    return (instant_ns(when) - (start_ns or 0)) / 1e9 if isinstance(when, datetime) else float(when)
 
 
 def _forecast_rows(answer: Forecast) -> list[tuple[str, str | None]]:

@@ -185,7 +185,7 @@ def stats(
 )
 @click.option("--days", type=usage.POSITIVE, default=14.0, help="Length of the trace.")
 @click.option("--seed", type=int, default=0, help="The same one gives the same bytes.")
-@click.option("--start", type=click.DateTime(), metavar="DATE", default="2021-01-01", help="UTC.")
+@click.option("--start", type=usage.DATE, metavar="DATE", default="2021-01-01", help="UTC.")
 @click.option("--preemption-scale", type=float, help="minutes: factor of the chance of a preemption.  [default: 1]")
 @click.option("--addition-scale", type=float, help="minutes: factor of the chance of an addition.  [default: 1]")
 @model_options(f"minutes: {MINUTES}; else fragment-mean, fragment-median, daily-amplitude, peak-hour", "minutes: ")
@@ -199,12 +199,13 @@ def generate(
     **options: Any,
 ) -> None:  # fmt: skip
     """Generate a trace by a model. `bftrainer replay` and `bftrainer spot simulate` take it as it is."""
+    from bftrainer.model import instant_ns
     from bftrainer.nodelogs.node_log_files import node_log_files, write_node_log
     from bftrainer.spot.generation import generate_trace
 
     usage.refuse_files(*node_log_files(output), force=force)
     chosen = {name: value for name, value in options.items() if value is not None} | dict(model_figures)
-    generated = generate_trace(start_ns=usage.require_instant(start), warn=note, **chosen)
+    generated = generate_trace(start_ns=instant_ns(start), warn=note, **chosen)
     write_node_log(output, generated.log)
     document = {"files": [str(output)], "figures": [asdict(figure) for figure in generated.figures]}
     if usage.print_json_if_asked(lambda: document):
@@ -234,9 +235,7 @@ def tasks() -> None:
 @click.option("--min-nodes", type=usage.SIZE, default=1, help="Fewest nodes a task runs on.")
 @click.option("--max-nodes", type=usage.SIZE, default=64, help="Most nodes a task runs on.")
 @click.option("--interval", "interval_s", type=float, default=36.0, help="Seconds between submissions.")
-@click.option(
-    "--start", type=click.DateTime(), metavar="DATE", help="First submission, UTC.  [default: the window's start]"
-)
+@click.option("--start", type=usage.DATE, metavar="DATE", help="First submission, UTC.  [default: the window's start]")
 @click.option("--user", help="Owner of the tasks.")
 @click.option("--checkpoint-s", type=float, help="Seconds that saving takes a task; its changes then cost as much.")
 @click.option("--restart-s", type=float, help="Seconds that loading and warming up take it, with --checkpoint-s.")
@@ -249,11 +248,12 @@ def generate_tasks(
     """Make a task set. Its trials are of hyper-parameter optimisation (hpo) or architecture search (nas)."""
     import numpy as np
 
+    from bftrainer.model import instant_ns
     from bftrainer.tasksets import write_task_set
     from bftrainer.tasksets.task_generator import DEFAULT_WORK
     from bftrainer.tasksets.task_generator import generate_tasks as make_tasks
 
-    options["start_ns"] = None if start is None else usage.require_instant(start)
+    options["start_ns"] = None if start is None else instant_ns(start)
     options["work"] = DEFAULT_WORK if work is None else work
     usage.refuse_unused({"model": scenario == "nas" and "nas is a mix of all models"})
     usage.refuse_files(output, force=force)

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 
 from bftrainer.cli.group import Command
 from bftrainer.cli.terminal import note, print_json
-from bftrainer.errors import SettingsError, unused_options
+from bftrainer.errors import unused_options
 from bftrainer.files.writing import refuse_clash, refuse_existing, replacing
 from bftrainer.plugins import require_extra
 from bftrainer.report.glossary import key_of
@@ -71,6 +71,8 @@ class Parsed(_ParamType):
             return self._parse(value) if isinstance(value, str) else value
         except (ValueError, LookupError):
             self.fail(f"Expected {self._expected}, got {value!r}.", param, ctx)
+        except OverflowError:
+            self.fail(f"Expected a time between the years 1678 and 2262, got {value!r}.", param, ctx)
 
 
 def value_type(name: str, expected: str) -> Callable[[Callable[[str], Any]], Parsed]:
@@ -105,24 +107,33 @@ def _positive(text: str) -> float:
     return length_s
 
 
+def _date(text: str) -> datetime:
+    """An ISO time that nanoseconds can tell."""
+    from bftrainer.model import instant_ns
+
+    date = datetime.fromisoformat(text)
+    instant_ns(date)
+    return date
+
+
 def _moment(text: str) -> datetime | float:
     """Seconds if it is a number, else an ISO time (naive: UTC)."""
     try:
         return float(text)
     except ValueError:
-        return datetime.fromisoformat(text)
+        return _date(text)
+
+
+def moment_or_length(text: str) -> datetime | float:
+    """A moment, or how long after another one that is: seconds, or with a unit."""
+    return _duration(text) if _LENGTH.fullmatch(text) else _moment(text)
 
 
 DURATION = Parsed("TIME", _duration, "a length of time such as 90s, 10min or 2h")
 LENGTH = Parsed("TIME", _positive, "a length of time above 0 such as 90s, 10min or 2h")
 INSTANT = Parsed("TIME", _moment, "an ISO time or seconds")
-DATE = Parsed("TIME", datetime.fromisoformat, "an ISO time")
-MOMENT = Parsed(
-    "TIME",
-    lambda text: (_duration if _LENGTH.fullmatch(text) else _moment)(text),
-    "an ISO time, seconds, or a length such as 36h or 5d",
-)
-"""An ISO time, or how long after another one that is: seconds, or with a unit."""
+DATE = Parsed("TIME", _date, "an ISO time")
+MOMENT = Parsed("TIME", moment_or_length, "an ISO time, seconds, or a length such as 36h or 5d")
 
 
 # --- Options of many commands
@@ -234,16 +245,6 @@ def write_figure(path: Path, figure: Axes | Figure) -> None:
 
     with replacing(path) as stream:
         stream.write(render_figure(figure, check_drawable(path.name)))
-
-
-def require_instant(date: datetime) -> int:
-    """Nanoseconds since the epoch of a date of the command line, if it can be told in these."""
-    from bftrainer.model import instant_ns
-
-    try:
-        return instant_ns(date)
-    except OverflowError as error:
-        raise SettingsError(str(error)) from None
 
 
 def refuse_unused(reasons: Mapping[str, str | bool | None]) -> None:

@@ -84,6 +84,8 @@ class CarrierHub:
                         self._tell(ev.Progressed(*details))
                     case ["exited", task, generation, status, tail]:
                         self._tell(ev.RankExited(task, generation, node, status, tail))
+                    case [str() as word, *_] if word != "exited":
+                        pass  # a carrier of another version
                     case _:
                         raise ValueError("No carrier of ours says this.")
         except (*_NO_CARRIER, asyncio.CancelledError):  # asyncio logs a connection that is cancelled, with a traceback

@@ -6,6 +6,7 @@ import pytest
 
 from bftrainer import parallel
 from bftrainer.campaigns import assess as assessing
+from bftrainer.errors import SettingsError
 from bftrainer.files.directories import JOURNAL
 from bftrainer.nodelogs import write_node_log
 from tests.campaigns.test_assess import machine
@@ -15,6 +16,8 @@ from tests.cli.conftest import check_refusal
 SWF = "; MaxNodes: 6\n; UnixStartTime: 1788220800\n" + "".join(
     f"{n} {7200 * n} 0 3600 4 -1 -1 4 -1 -1 1 1 1 1 1 1 -1 -1\n" for n in range(24 * 15)
 )
+
+HEADER = "JobIDRaw|Partition|State|Start|End|NNodes|NodeList|AllocTRES|JobName\n"
 
 
 @pytest.fixture
@@ -33,6 +36,27 @@ def here_alone(monkeypatch):
 def summary(place):
     """The JSON, but for how it was called."""
     return {key: value for key, value in json.loads((place / "summary.json").read_text()).items() if key != "command"}
+
+
+def test_what_is_assessed(call, here, monkeypatch):
+    """A node of --unit gpu is one GPU; the site's tasks are those of the file; several files are said to be one log."""
+    plans = []
+
+    def stop(plan, *_):
+        plans.append(plan)
+        raise SettingsError("enough")
+
+    monkeypatch.setattr(assessing, "assessment_of", stop)
+    for name, numbers in (("log.txt", range(100)), ("more.txt", range(100, 240))):
+        begins = {number: 1788220800 + 3600 * number for number in numbers}
+        rows = (f"{n}|x|COMPLETED|{s}|{s + 3599}|1|n1|cpu=4,gres/gpu=1|j\n" for n, s in begins.items())
+        (here / name).write_text(HEADER + "".join(rows))
+    words = ("--unit", "gpu", "--gpus-per-node", 4, "--window", "asked", "--start", "2026-09-01", "--end", "2026-09-10")
+    done = call("assess", "log.txt", "more.txt", *words, "--tasks", "tasks.toml", "-o", "found")
+    said = "Note: 2 files were taken for the log of one machine; assess each machine by itself.\nError: enough\n"
+    assert done.err.endswith(said), done
+    (plan,) = plans
+    assert (plan.gpus_per_node, [task.name for task in plan.tasks]) == (1, ["J0", "J1"])
 
 
 @pytest.mark.long

@@ -49,6 +49,11 @@ def repeated(path: Path) -> None:
             writer.write_table(rows)
 
 
+def endless_pickle(path: Path) -> None:
+    """A pickle that makes and drops numbers, some millions of times."""
+    path.write_bytes(pickle.PROTO + b"\x04" + (pickle.NONE + pickle.POP) * 2_000_000 + pickle.NONE + pickle.STOP)
+
+
 def sparse(path: Path) -> None:
     """A terabyte that takes no room on the disk."""
     with path.open("wb") as file:
@@ -67,6 +72,7 @@ BOMBS: dict[str, tuple[str, Callable[[Path], object], tuple[str, ...], dict[str,
     "gzip": ("log.swf.gz", gzipped, SWF, SMALL),
     "tar": ("evt.tar.gz", tarred, ("replay", "-ndmap", "{}"), SMALL),
     "parquet": ("idle.parquet", repeated, ("replay", "-ndmap", "{}"), SMALL),
+    "pickle": ("evt.pkl", endless_pickle, ("replay", "-ndmap", "{}"), {}),
     "sparse": ("sweep.toml", sparse, ("sweep", "{}", "-o", "out"), {}),
     "line": ("log.swf", one_line, SWF, {}),
 }

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bftrainer.campaigns import sweep as sweeping
 from tests.cli.conftest import assert_matches, check_refusal
 from tests.tiny import SWEEP, contents
 
@@ -71,6 +72,24 @@ def test_a_failing_point_is_reported(call, here):
     assert done.err.startswith("Point 2 failed: objective energy")
     assert [bool(row["error"]) for row in done.json] == [False, False, True]
     assert done.json[0]["options"] == {"forward_time_s": 5, "objective": None}
+
+
+def test_an_interrupted_sweep_says_how_to_go_on(call, monkeypatch):
+    """What is done stays, and the same command with --resume does the rest."""
+    run, calls = sweeping.run_replay, []
+
+    def interrupt(**given):
+        calls.append(given)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return run(**given)
+
+    monkeypatch.setattr(sweeping, "run_replay", interrupt)
+    words = ("sweep", "tfwd.toml", "-o", "out", "--workers", 1)
+    done = call(*words)
+    said = ["Finished points are kept; --resume continues in out.", "Interrupted."]
+    assert (done.status, [line for line in done.err.splitlines() if line]) == (130, said)
+    assert (call(*words, "--resume").status, len(calls)) == (0, 3)
 
 
 def test_forecast(call):

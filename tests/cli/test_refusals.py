@@ -46,6 +46,7 @@ FILES = {
     "junk.parquet": "no table",
     "junk.tar.gz": "no archive",
     "leaving_goal.py": "raise SystemExit(0)\n",
+    "broken_goal.py": "def credit(:\n",
     **{f"{name}_goal.py": f"def credit(task, counts, now_s):\n    {body}\n" for name, body in GOALS.items()},
 }
 PAGES = shlex.join(JOB)
@@ -96,6 +97,8 @@ REPLAY = {
     "--objective shape_goal:credit": "Expected credit of shape (5,), got (4,)",
     "--objective ending_goal:credit": "task J0: raised SystemExit: 0 (ending_goal.py, line 2).",
     "--objective leaving_goal:credit": "objective leaving_goal:credit: Cannot import the module: SystemExit",
+    "--objective broken_goal:credit": "objective broken_goal:credit: Cannot import the module: SyntaxError",
+    "--objective quota:user=3": "objective quota: Expected tasks with a user, got none.",
     "-ndmap absent.pkl -o folder": "--output-dir",
     "-o old.json": "old.json: Expected a directory or nothing, found a file",
     "-o /proc/nowhere/results": "/proc/nowhere/results",
@@ -154,7 +157,7 @@ LOGS = {
     "trace generate": "Missing option '-o'",
     "trace generate -o a.txt": "a.txt: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.",
     "trace generate -o a.parquet --seed -1": "seed >= 0, got -1",
-    "trace generate -o a.parquet --start 1500-01-01": YEARS,
+    "trace generate -o a.parquet --start 1500-01-01": f"'--start': Expected a time {YEARS}, got '1500-01-01'.",
     "trace generate -o a.parquet --preemption-scale 2": "--preemption-scale (of the model minutes alone)",
     "trace generate -o a.parquet --idle-share 1": "0 < idle share < 1",
     "trace generate -o a.parquet --set fragment-mean=10 --set fragment-median=20": "median <= mean",

@@ -222,11 +222,13 @@ def test_an_interrupted_run_is_partial_and_goes_on_from_anywhere(here, signal, s
     assert names(here / "other") == set()
 
 
-def test_a_failing_objective_keeps_what_was_done(replay, here):
-    """What was done is marked, and one line names the objective and its place; status 1."""
-    (here / "failing.py").write_text(
-        "def credit(task, counts, now_s):\n    1 / (now_s < 10)\n    return task.spec.credits[counts]\n"
-    )
+def test_a_failing_objective_keeps_what_was_done(call, replay, here, monkeypatch):
+    """What was done is marked, and one line names the objective and its place; status 1.
+
+    It passes the audit, and goes on when the objective is mended.
+    """
+    text = "def credit(task, counts, now_s):\n    1 / (now_s < {})\n    return task.spec.credits[counts]\n"
+    (here / "failing.py").write_text(text.format(10))
     done = replay("--objective", "failing:credit", "--no-baseline")
     assert (done.status, done.out.splitlines()[0].endswith("(partial: failed)")) == (1, True)
     assert done.err.splitlines() == [
@@ -234,6 +236,11 @@ def test_a_failing_objective_keeps_what_was_done(replay, here):
         "Error: objective credit, task J0: raised ZeroDivisionError: division by zero (failing.py, line 2).",
     ]
     assert names(here / "debug-itrOut") == RESULTS | {JOURNAL}
+    (here / "failing.py").write_text(text.format(1_000_000))
+    monkeypatch.delitem(sys.modules, "failing")
+    assert call("audit", "debug-itrOut").status == 0
+    done = call("replay", "--resume", "debug-itrOut")
+    assert (done.status, done.err) == (0, "Note: debug-itrOut: Resumed after 1 decisions.\n")
 
 
 def test_a_run_of_tuned_tasks(call, here):

@@ -22,3 +22,10 @@ def test_the_contents_name_every_page_once():
     """The site's contents list all pages of docs/, each once, and no other."""
     listed = re.findall(r"^ +- .+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(listed) == sorted(str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md"))
+
+
+def test_extras_are_installed_from_the_checkout():
+    """Never by name, as no index has it."""
+    for page in PAGES:
+        for line in re.findall(r".*pip install .*", page.read_text(encoding="utf-8")):
+            assert "bftrainer[" not in line.partition("pip install ")[2], (page, line)

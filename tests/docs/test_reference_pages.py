@@ -20,6 +20,7 @@ from bftrainer.schedulers.import_settings import LOG_FORMATS, OWN_SETTINGS, SETT
 from bftrainer.spot import CheckpointedTraining, trace_statistics
 from bftrainer.spot import simulate as simulate_training
 from bftrainer.spot.run import load_profile, summarise_run
+from bftrainer.zeus.master.script import JobFile, LaunchedJob
 
 SHARED = set(SETTINGS) - set(OWN_SETTINGS)
 
@@ -84,3 +85,8 @@ def test_the_types_of_columns_are_described():
             (column.name, words.get(str(column.kind), str(column.kind).partition("[")[0])) for column in table.columns
         ]
         assert shown == kinds, table.file
+
+
+def test_every_key_of_a_job_file_is_described():
+    """docs/master.md names them."""
+    assert_named({*JobFile.model_fields, *LaunchedJob.model_fields} - {"schema_"}, page("master"))

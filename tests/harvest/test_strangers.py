@@ -15,7 +15,7 @@ import pytest
 from bftrainer.harvest import carrier_hub
 from bftrainer.harvest.agent import KEY, proof
 from bftrainer.harvest.carrier_hub import CarrierHub
-from bftrainer.harvest.harvest_events import CarrierLost, CarrierUp
+from bftrainer.harvest.harvest_events import CarrierLeaving, CarrierLost, CarrierUp
 from bftrainer.harvest.local_engine import LocalCarriers, LogPool
 from tests.waiting import until
 
@@ -54,6 +54,14 @@ def test_who_knows_the_key_is_a_carrier(hub):
     said, events = greet(hub, hello_to(hub))
     assert said == proof(hub.key, "hub", "mine", "c1")
     assert events == [CarrierUp("n1", "c1", "127.0.0.1")]
+
+
+def test_a_word_of_another_version_is_ignored(hub, monkeypatch):
+    """The carrier stays, and what it says next is heard."""
+    told, said = [], (["news", 1], ["leaving", True])
+    monkeypatch.setattr(hub, "_tell", told.append)
+    greet(hub, lambda asked: "\n".join(map(json.dumps, (hello_to(hub)(asked), *said))))
+    until(lambda: CarrierLeaving("n1", "c1", is_over=True) in told)
 
 
 @pytest.mark.parametrize(

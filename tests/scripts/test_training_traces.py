@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from bftrainer.zeus import TrainingTrace
+from bftrainer.zeus import JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer, Simulator, TrainingTrace
 from bftrainer.zeus.policies.trace import configurations, optimum, pareto_front
 from bftrainer.zeus.simulation.campaign import SAMPLE_JOBS, zeus_sample
 
@@ -50,3 +50,12 @@ def test_the_sizes_of_the_tables_are_right():
     """datasets/README.md says how many rows each table has."""
     for path in SAMPLE:
         assert re.search(rf"^\| `{path.name}` \| {len(rows(path)):,} ", README.read_text(), re.MULTILINE)
+
+
+@JOBS
+def test_tuning_gets_there(job):
+    """Published tuning ends within a tenth of the optimum, and needs no retry of the first run."""
+    sizes, limits = PruningGTSBatchSizeOptimizer(seed=1, verbose=False), JITPowerLimitOptimizer(verbose=False)
+    runs = Simulator(TRACE, None, sizes, limits, 1, verbose=False).job_runs(job, 100, 2.0, 0.5)
+    late = [run.cost_j for run in runs if run.recurrence >= 90]
+    assert sum(late) / 10 < 1.1 * optimum(configurations(TRACE.of(job), job, 0.5)).cost_j
