@@ -394,8 +394,8 @@ def verdict_of(plan: AssessPlan, answer: Mapping[str, Any]) -> dict[str, Any]:
     of_idle = f"{format_value(empty['share'], 'share')} of the idle time"
     if empty["node_hours"]:
         more_h = f"{'' if doubts else 'another '}{max(best['mostly_empty_node_hours'], 0.0):,.0f} node-hours"
-        mostly_empty = f"{of_idle} is not counted, as more than half of the machine stood empty then; such tasks would "
-        mostly_empty += f"recover {more_h} in it."
+        why = f"{of_idle} is not counted, as more than half of the machine stood empty then"
+        mostly_empty = f"{why}; such tasks would recover {more_h} in it."
     if doubts:
         verdict, colour, sentence = "none", "gray", f"No verdict: {'; '.join(doubts)}."
         by_watch = answer["log"]["provenance"].get("format") == "watch"
@@ -405,12 +405,12 @@ def verdict_of(plan: AssessPlan, answer: Mapping[str, Any]) -> dict[str, Any]:
         is_all = len(passed) == len(kinds)
         verdict, colour = "worth it" if is_all else "only for some", "green" if is_all else "amber"
         names = "" if is_all else f" only for {' and '.join(map(name_tasks, passed))}"
-        gone = (answer["log"]["provenance"].get("coverage") or {}).get("missing_ids_share") or 0.0
+        coverage = answer["log"]["provenance"].get("coverage")
+        gone = (coverage.get("missing_ids_share") or 0.0) if isinstance(coverage, Mapping) else 0.0
         if empty["share"] > MOST_EMPTY or gone > MOST_DOUBT:
-            colour, names = "amber", f"{names}, with care"
-        if gone > MOST_DOUBT:
-            names += f" as {100 * gone:.2g} % of the job ids are in no row, whose nodes look idle"
-            next_texts.insert(0, "Which records are missing: export the log again, with all jobs of all states.")
+            missing = f" as {100 * gone:.2g} % of the job ids are in no row, whose nodes look idle"
+            colour, names = "amber", f"{names}, with care{missing * (gone > MOST_DOUBT)}"
+            next_texts[:0] = ["Which records are missing: export all jobs of all states again."] * (gone > MOST_DOUBT)
         sentence = f"Worth it{names}: {_describe_amounts(best, answer, plan)}."
         recommended = {"kind": best["name"], **{name: best["settings"][name] for name in RECOMMENDED}}
     else:

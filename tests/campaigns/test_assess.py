@@ -132,6 +132,18 @@ def test_doubtful_logs_get_no_verdict(days, provenance, said, asked):
     assert found["next"][0].startswith(asked)
 
 
+def test_missing_job_ids_are_told_in_the_verdict():
+    """Worth it, but amber, where job ids are in no row; what to do about that stands first."""
+    log = machine(7200, 21_600, days=8, nodes=8)
+    logs = [replace(log, provenance={"coverage": TRUSTED | {"missing_ids_share": share}}) for share in (0.0, 0.05)]
+    whole, found = (assessment_of(AssessPlan(one, CHEAP)) for one in logs)
+    assert [(one["verdict"], one["colour"]) for one in (whole, found)] == [("worth it", "green"), ("worth it", "amber")]
+    assert found["sentence"].startswith(
+        "Worth it, with care as 5 % of the job ids are in no row, whose nodes look idle: "
+    )
+    assert found["next"][0].startswith("Which records are missing")
+
+
 def test_weeks_that_differ_are_not_a_no():
     """Three of eight nodes idle in one week of four: not shown to be worth it, rather than not worth it."""
     found = assessment_of(AssessPlan(log_of([(node, 0, 7 * DAY_S) for node in range(3)], 28 * DAY_S, 8)))
