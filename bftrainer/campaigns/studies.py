@@ -14,17 +14,17 @@ import numpy as np
 
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.model import NS_PER_S, Objective, iso
-from bftrainer.model.records import GLOSSARY
 from bftrainer.model.task import SAVING_FIELDS
 from bftrainer.objectives import name_of_objective, throughput
 from bftrainer.parallel import in_order
 from bftrainer.plugins import require_extra
 from bftrainer.report.comparison import figures_of, relative
-from bftrainer.report.glossary import ON_SCALING, check_metrics, format_value, name_tasks
+from bftrainer.report.glossary import check_metrics, format_value, name_tasks
 from bftrainer.report.metrics import Intervals, Proportion, estimate, proportion, ratio
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.run import RunResult, run_replay
 from bftrainer.runs.run_inputs import Inputs, load_inputs, log_start_ns, work_adds_up
+from bftrainer.terms import GLOSSARY, ON_SCALING
 
 # --- Advice on settings
 

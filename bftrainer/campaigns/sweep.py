@@ -30,11 +30,12 @@ from bftrainer.plugins import require_extra
 from bftrainer.report.campaign_pages import REPEATED
 from bftrainer.report.comparison import figures_of, setting_label
 from bftrainer.report.drawing import PrintFigure, Sheet, palette, wrap_label
-from bftrainer.report.glossary import ASSUMED, ON_SCALING, assumption_notes, check_metrics, term_of
+from bftrainer.report.glossary import ASSUMED, assumption_notes, check_metrics
 from bftrainer.report.metrics import Estimate, estimate, opposite_means
 from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_files import read_summary, write_run
 from bftrainer.runs.run_inputs import load_inputs
+from bftrainer.terms import ON_SCALING, term_of
 from bftrainer.zeus.policies.policy_registry import BATCH_SIZES, POWER_LIMITS
 from solvers.registry import describe_solver
 

@@ -18,10 +18,10 @@ from bftrainer.cli.usage import DURATION, FILE
 from bftrainer.errors import OutputError
 from bftrainer.files.directories import JOURNAL, check_free, result_directory
 from bftrainer.files.writing import LineJournal
-from bftrainer.model.records import GLOSSARY
 from bftrainer.plugins import require_extra
 from bftrainer.report.glossary import format_value, name_tasks
 from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.terms import GLOSSARY
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.assess import AssessPlan

@@ -18,9 +18,9 @@ from bftrainer.cli.terminal import cell, counting, note, print_records, print_ta
 from bftrainer.cli.usage import DATE, FILE, MOMENT
 from bftrainer.errors import escaped
 from bftrainer.files.writing import refuse_clash, replacing
-from bftrainer.model.records import GLOSSARY
 from bftrainer.plugins import require_extra
 from bftrainer.report.glossary import ASSUMED, MARK, check_metrics, format_value, is_assumed
+from bftrainer.terms import GLOSSARY
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.studies import Forecast

@@ -15,9 +15,9 @@ from bftrainer.cli.terminal import note, print_table, tell
 from bftrainer.cli.usage import FILE
 from bftrainer.errors import BftrainerError, SettingsError, escaped
 from bftrainer.files.writing import replacing_together
-from bftrainer.model.records import GLOSSARY
-from bftrainer.report.glossary import ASSUMED, COMPARED, JUDGED, MARK, WORK_SHARES, suggest_metrics, term_of
+from bftrainer.report.glossary import ASSUMED, MARK, suggest_metrics
 from bftrainer.runs.config import OPTIONS
+from bftrainer.terms import COMPARED, GLOSSARY, JUDGED, WORK_SHARES, term_of
 
 if TYPE_CHECKING:
     from bftrainer.report.finished_run import FinishedRun

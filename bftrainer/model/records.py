@@ -1,11 +1,8 @@
-"""Records of a replay, and the metrics of its summary by `metrics.csv`; `RUN_SCHEMA` is the version of its files."""
+"""Records of a replay; `RUN_SCHEMA` is the version of its files."""
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
-from importlib import resources
-from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -305,39 +302,3 @@ class Recording:
     def end_s(self) -> float:
         """End of the replay, seconds since the window's start."""
         return self.timeline[-1].time_s
-
-
-Unit = Literal["share", "s", "wall_s", "node_s", "nodes", "work", "count", "J", "W", "g", "rate"]
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """Metric of a summary, with its meaning for a newcomer.
-
-    `better` is 1 if more of it is better, -1 if less is, 0 if neither; `scaling` says whether it depends on how tasks
-    scale, and not on the log alone; `over` is the key of the metric that counts its tasks, if it is not of all tasks;
-    `limit` says that a run was limited by this part of its ledger, with a place for the share.
-    """
-
-    label: str
-    unit: Unit
-    meaning: str
-    better: int = 0
-    scaling: bool = True
-    over: str = ""
-    limit: str = ""
-
-
-def _read_terms() -> dict[str, Term]:
-    """Rows of the table by key."""
-    text = resources.files("bftrainer.model").joinpath("metrics.csv").read_text(encoding="utf-8")
-    terms = {}
-    for key, label, unit, better, rests_on, *more in csv.reader(text.splitlines()[1:]):
-        over, meaning, limit = more
-        sign = {"+": 1, "-": -1, "": 0}[better]
-        terms[key] = Term(label, cast(Unit, unit), meaning, sign, rests_on == "scaling", over, limit)
-    return terms
-
-
-GLOSSARY = _read_terms()
-"""Metrics by their key in `summary.json`, in the order of pages and tables."""

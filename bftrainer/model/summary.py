@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from bftrainer.model.records import GLOSSARY, HELD, RUN_SCHEMA
+from bftrainer.model.records import HELD, RUN_SCHEMA
+from bftrainer.terms import GLOSSARY
 
 Number = Annotated[float, Field(gt=-1e100, lt=1e100, allow_inf_nan=False)]  # sums of larger ones would overflow
 _ALWAYS: tuple[str, ...] = ("window_s", "nodes_total", "tasks_total", "tasks_completed", "idle_node_s", "decisions")

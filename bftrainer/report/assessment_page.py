@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bftrainer.model.records import GLOSSARY, Unit
 from bftrainer.report.drawing import date_of, label_dates, palette
 from bftrainer.report.glossary import format_value, limit_in_words, name_tasks
 from bftrainer.report.ledger import PARTS
 from bftrainer.report.page import MOST_CARDS, Card, Page, PageTable, Picture
 from bftrainer.report.run_figures import draw_idle, ledger_picture
+from bftrainer.terms import GLOSSARY, Unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -128,7 +128,7 @@ def _cards(result: Assessment, kind: Kind) -> Iterator[Card]:
         text += ", if none was down: an upper bound"
     share, empty = format_value(idle["share"], "share"), idle["mostly_empty"]["share"]
     if empty:
-        text = f"{share} with the time in which more than half of the machine stood empty; {text}"
+        text = f"{share} with what is not counted: {text}"
         share = format_value(idle["share"] * (1.0 - empty), "share")
     yield Card("idle and counted" if empty else "idle", share, f"{text}.")
     if result["verdict"] == "none":

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bftrainer.errors import escaped
-from bftrainer.model.records import GLOSSARY
 from bftrainer.report.drawing import date_of, label_dates, palette, put_legend
 from bftrainer.report.glossary import assumption_notes, format_value
 from bftrainer.report.metrics import Estimate, estimate, proportion
 from bftrainer.report.page import MOST_ROWS, Card, Page, PageTable, Picture, page_bytes
+from bftrainer.terms import GLOSSARY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

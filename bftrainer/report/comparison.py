@@ -10,8 +10,15 @@ from typing import Any
 
 from bftrainer.errors import escaped
 from bftrainer.model.instants import instant_ns, local_iso
-from bftrainer.model.records import GLOSSARY
-from bftrainer.report.glossary import MARK, Summary, format_value, is_assumed, join_names, scaling_note, term_of
+from bftrainer.report.glossary import (
+    MARK,
+    Summary,
+    format_value,
+    is_assumed,
+    join_names,
+    scaling_note,
+)
+from bftrainer.terms import GLOSSARY, term_of
 
 TIES = (
     "Runs of different solvers end at different times: each decides optimally, but they choose differently between "

@@ -7,25 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
 from bftrainer.errors import SettingsError
-from bftrainer.model.records import GLOSSARY, Term, Unit
-
-JUDGED = tuple(key for key, term in GLOSSARY.items() if term.better and term.unit != "wall_s")
-"""Metrics that can be better or worse, except wall-clock times, which differ between equal runs."""
-COMPARED = (
-    *("efficiency", "ledger.useful", "eq_nodes", "occupancy", "work_done", "tasks_completed", "makespan_s"),
-    *("turnaround_mean_s", "wait_mean_s", "preemptions", "rescales", "energy_j", "emissions_gco2"),
-    *("decisions_optimal", "solve_s_median"),
-)
-"""Metrics that say most: pages show them first, and comparisons alone by default."""
-WORK_SHARES = tuple(key for key in GLOSSARY if "loss" in key and key.endswith("_share"))
-"""Shares of another whole than the ledger's; tables and pages that show the ledger leave them out."""
-ON_SCALING = tuple(key for key, term in GLOSSARY.items() if term.scaling)
-"""Metrics that depend on how tasks scale."""
+from bftrainer.terms import GLOSSARY, JUDGED, Term, Unit
 
 # Least value, size and name of each unit.
 _SCALES: dict[Unit, tuple[tuple[float, float, str], ...]] = {
@@ -35,16 +21,6 @@ _SCALES: dict[Unit, tuple[tuple[float, float, str], ...]] = {
     "W": ((1e6, 1e6, "MW"), (1e3, 1e3, "kW"), (0.0, 1.0, "W")),
     "g": ((1e6, 1e6, "t"), (1e3, 1e3, "kg"), (0.0, 1.0, "g")),
 }
-
-
-def term_of(key: str) -> Term:
-    """Term of a metric by its full name; ``below_large_idle.occupancy`` is like ``occupancy``."""
-    group, _, name = key.rpartition(".")
-    if group == "below_large_idle" and key in GLOSSARY:
-        return GLOSSARY[key]
-    term = GLOSSARY.get(key) or GLOSSARY.get(name) or Term(name, "node_s" if name.endswith("node_s") else "rate", "")
-    scope = {"": "", "below_large_idle": " (few nodes idle)"}.get(group, f" ({group})")
-    return replace(term, label=f"{term.label}{scope}")
 
 
 def key_of(name: str) -> str:

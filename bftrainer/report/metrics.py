@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from bftrainer.model import rounding_s
 from bftrainer.model.columns import Coded, Table
-from bftrainer.model.records import DecisionRecord, EventRecord, PowerRecord, Recording, TaskRecord, TunedRecord
+from bftrainer.model.records import (
+    DecisionRecord,
+    EventRecord,
+    PowerRecord,
+    Recording,
+    TaskRecord,
+    TunedRecord,
+)
 from bftrainer.replay.power_draw import Steps, steps_between
 from solvers.problem import Held
 

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError, escaped, suggestion
-from bftrainer.model.records import GLOSSARY
 from bftrainer.report.comparison import figures_of, group_seeds, input_files, setting_label
 from bftrainer.report.drawing import (
     MARKERS,
@@ -42,11 +41,11 @@ from bftrainer.report.glossary import (
     scale_axis,
     scaling_note,
     suggest_metrics,
-    term_of,
 )
 from bftrainer.report.ledger import FREE, HELD, PARTS
 from bftrainer.report.metrics import estimate
 from bftrainer.report.page import Picture, Timeline
+from bftrainer.terms import GLOSSARY, term_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,15 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from bftrainer.files.writing import refuse_existing, replacing
-from bftrainer.model.records import GLOSSARY
 from bftrainer.plugins import absent, require_extra
 from bftrainer.report import glossary
 from bftrainer.report.comparison import Cell, RunComparison, compare_runs, figures_of, input_files
 from bftrainer.report.finished_run import FinishedRun, machine_in_words
 from bftrainer.report.glossary import (
-    COMPARED,
     MARK,
-    WORK_SHARES,
     Summary,
     assumption_notes,
     format_value,
@@ -28,6 +25,7 @@ from bftrainer.report.glossary import (
 )
 from bftrainer.report.page import MOST_CARDS, Card, Page, PageTable, Picture, page_bytes, print_pages
 from bftrainer.report.run_figures import HOUR_S, draw_window, ledger_picture, losses_picture, timeline_of
+from bftrainer.terms import COMPARED, GLOSSARY, WORK_SHARES
 
 MOST_ROWS = 1_000
 """Tasks that all tables of a page together list."""

@@ -36,12 +36,13 @@ from bftrainer.replay.departure_order import DepartureOrder
 from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.report import metrics
 from bftrainer.report.comparison import figures_of
-from bftrainer.report.glossary import ON_SCALING, headline
+from bftrainer.report.glossary import headline
 from bftrainer.report.ledger import find_limit, ledger_of
 from bftrainer.report.metrics import ratio
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.efficiency import Efficiency, compute_efficiency
 from bftrainer.runs.run_inputs import LEARNED, Inputs, load_inputs
+from bftrainer.terms import ON_SCALING
 from solvers.registry import describe_solver
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from bftrainer.report.comparison import figures_of
-from bftrainer.report.glossary import ON_SCALING
+from bftrainer.terms import ON_SCALING
 from tests.tiny import SWEEP
 
 MENDS = ("-scfn", "--scaling")

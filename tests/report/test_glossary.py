@@ -7,10 +7,10 @@ import pytest
 from bftrainer import run_replay
 from bftrainer.errors import SettingsError
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
-from bftrainer.model.records import GLOSSARY
 from bftrainer.report.comparison import figures_of
-from bftrainer.report.glossary import COMPARED, check_metrics, format_value, suggest_metrics
+from bftrainer.report.glossary import check_metrics, format_value, suggest_metrics
 from bftrainer.tasksets import read_task_set
+from bftrainer.terms import COMPARED, GLOSSARY
 
 
 def test_terms_are_fields_of_the_summary():

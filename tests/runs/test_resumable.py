@@ -15,11 +15,11 @@ import pytest
 from bftrainer.errors import OutputError, RunFailedError, SolverError
 from bftrainer.files.directories import JOURNAL, MANIFEST, ResultDirectory, written_files
 from bftrainer.files.opening import SAMPLE_TASKS, SAMPLE_TUNED_TASKS, sample_path
-from bftrainer.model.records import GLOSSARY
 from bftrainer.replay.decision_journal import Beginning, DecisionJournal
 from bftrainer.runs import ReplayConfig, RunResult, load_inputs, run, run_replay
 from bftrainer.runs.run import find_unfinished, keep_decisions
 from bftrainer.tasksets import read_task_set
+from bftrainer.terms import GLOSSARY
 from tests.scripted import Scripted
 
 TUNED = sample_path(SAMPLE_TUNED_TASKS)
