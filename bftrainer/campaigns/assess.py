@@ -519,25 +519,24 @@ def _list_caveats(answer: Mapping[str, Any], best: Mapping[str, Any], prices: Ma
         ]
     lacking = _select((prices.node_w is None, "--node-power"), (prices.price_kwh is None, "--price-kwh"))
     lacks_idle = prices.node_w is not None and prices.idle_w is None
+    uncounted = "Time while more than half of the nodes are idle is not counted: maintenance, outages, missing records?"
+    independent = f"as if {unit}s were independent: they say nothing of years that differ."
+    independent += " Days are more alike than weeks, which makes them too narrow." * (unit == "day")
     return _select(
-        (was_empty, "Not counted is the time while more than half of the nodes are idle, but in shares of losses."),
-        (was_empty, "Such time may be maintenance, outages or missing records: you know whether to lend those nodes."),
+        (was_empty, f"{uncounted} You know whether those nodes may be lent. Shares of losses are of all idle time."),
         *((bool(note), f"{note[:1].upper()}{note[1:]}") for note in notes),
         (is_of_blocks, "Node-hours, prices, power and the assumed tasks are of such a node, not of the machine's."),
         (part != "node", f"A node here is one {part} (--unit); node-hours, prices, power and tasks are of these."),
         (is_mixed, "A task may use nodes of all partitions, as if alike, GPUs too: --partition assesses one."),
         (_is_unchecked(log), "Coverage was not checked: the node log does not say how it was recorded."),
-        (has_interval, f"Intervals are of 95 % over {number} {unit}s (Student's t), as if {unit}s were independent."),
-        (has_interval and unit == "day", "Days are more alike than weeks, so that intervals by days are too narrow."),
-        (has_interval, "Intervals say nothing of years that differ."),
+        (has_interval, f"Intervals are of 95 % over {number} {unit}s (Student's t), {independent}"),
         (is_own, "The tasks were repeated, without dates, until they saturate the pool: your users may submit fewer."),
         (is_own, "Saving checkpoints takes no time, but for what the tasks' costs of change include."),
         (not is_own, "Tasks are assumed: scaling, memory, checkpoints and start of each kind are listed with it."),
         *of_kinds,
         (not is_free and bool(lacking), f"The net value is without energy, which takes {' and '.join(lacking)}."),
         (lacks_idle, "Energy counts idle nodes as drawing nothing: --idle-power is not given."),
-        (True, "Decided by dp, whose optima are worth the same as CBC's; starts cost in full (--startup-cost full)."),
-        (True, "Nodes are given back at once when the scheduler wants them."),
+        (True, "Decided by dp, with the optima of CBC; starts cost in full, and nodes are given back at once."),
     )
 
 

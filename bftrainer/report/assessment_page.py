@@ -89,9 +89,8 @@ def assessment_page(result: Assessment) -> Page:
         )
         if len(result["worth_for"]) > 1:
             advice.append(f"Worth it for: {', '.join(result['worth_for'])}.")
-        advice.append(
-            "Then train: bftrainer harvest run tasks.toml --engine slurm --dry-run shows what it would start."
-        )
+        command = "bftrainer harvest run tasks.toml --engine slurm --partition NAME --dry-run"
+        advice.append(f"Then train: {command} says what it would start.")
     return Page(
         title="Is harvesting worth it here?",
         subtitle=f"{log['nodes']:,} nodes, {log['window'][0][:16]} to {log['window'][1][:16]} UTC",

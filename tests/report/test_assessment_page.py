@@ -1,9 +1,12 @@
 """The page of an assessment begins with a brief: verdict, figures, pictures and caveats, on one side of paper."""
 
+import re
+
 import numpy as np
 import pytest
 
 from bftrainer.campaigns.assess import AssessPlan, assessment_of
+from bftrainer.cli.harvest import run as harvest_run
 from bftrainer.report.assessment_page import assessment_page
 from bftrainer.report.drawing import axes_or_new
 from bftrainer.report.page import print_pages
@@ -14,6 +17,13 @@ from tests.report.conftest import HOSTILE, check_page, count_sides
 def kind_of(assessment):
     """The kind of tasks that is recommended."""
     return next(kind for kind in assessment["kinds"] if kind["name"] == assessment["recommended"]["kind"])
+
+
+def test_the_command_to_begin_with_is_one(assessment):
+    """The page ends its advice with a command whose options exist, the partition that a Slurm needs among them."""
+    advice = next(table.texts for table in assessment_page(assessment).tables if table.title == "What to begin with")
+    options = {option for param in harvest_run.params for option in param.opts}
+    assert {"--engine", "--partition", "--dry-run"} == {*re.findall(r"--[a-z-]+", advice[-1])} <= options
 
 
 def test_the_first_screen_says_what_was_found_and_what_limits_it(assessment):
