@@ -32,6 +32,8 @@ UNBOUNDED = 1e30
 # Entries that are integer up to a backend's tolerance add up to no more than this share of a capacity.
 BACKEND_TOLERANCE = 1e-3
 MOST_ANSWERS = 10_000
+# Looking at this many allocations takes less than writing a model of their options.
+FEW = 10_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,10 +120,12 @@ class MilpSolver(ABC):
         if pruned is None:
             pruned = prune(problem, deadline) if limits.prune else fitting_options(problem)
         if _is_plain(problem, limits):
-            by = pruned.decided_by if pruned.is_decided else DecidedBy.REMEMBERED
+            by = pruned.decided_by if pruned.is_decided else DecidedBy.SEARCH
             places: Choices | None = () if pruned.is_decided else None
-            if self.memory and places is None:
-                places = self.memory.get(question_key(pruned.choices, problem))
+            if places is None and math.prod([own.size for own in pruned.choices]) <= FEW:
+                places = best_of_few(problem, pruned.choices)
+            elif self.memory and places is None:
+                places, by = self.memory.get(question_key(pruned.choices, problem)), DecidedBy.REMEMBERED
             if places is not None:  # no other allocation is worth more
                 free = iter(places)
                 choices = tuple([own.item(next(free) if own.size > 1 else 0) for own in pruned.choices])
@@ -149,6 +153,34 @@ def question_key(options: Options, problem: AllocationProblem) -> bytes:
     least = sum([task.counts.item(own[0]) for task, own in zip(problem.tasks, options, strict=True)])
     sizes = [problem.nodes - least, *[own.size for _, own in free]]
     return sha256(b"".join([repr(sizes).encode(), *map(bytes, counts), *map(bytes, values)])).digest()
+
+
+def best_of_few(problem: AllocationProblem, options: Options) -> Choices:
+    """Choose for each task with a choice, by looking at all allocations; of equals one that rescales the fewest tasks.
+
+    Partial allocations that use no fewer nodes than a better one are dropped.
+    """
+    spare = problem.nodes - sum([task.counts.item(own[0]) for task, own in zip(problem.tasks, options, strict=True)])
+    # Nodes beyond the least, lost value, tasks that change, places: in this order better ones come first.
+    partial: list[tuple[int, float, int, Choices]] = [(0, 0.0, 0, ())]
+    for task, own in zip(problem.tasks, options, strict=True):
+        if own.size == 1:
+            continue
+        counts = task.counts[own]
+        more, losses = (counts - counts[0]).tolist(), (task.values[own[0]] - task.values[own]).tolist()
+        ways = list(zip(more, losses, (counts != task.current).tolist(), range(own.size), strict=True))
+        extended = [
+            (used + nodes, lost + loss, changed + changes, (*places, place))
+            for used, lost, changed, places in partial
+            for nodes, loss, changes, place in ways
+            if used + nodes <= spare
+        ]
+        best, partial = (math.inf, 0), []
+        for way in sorted(extended):
+            if way[1:3] < best:
+                best = way[1:3]
+                partial.append(way)
+    return partial[-1][3]
 
 
 @dataclass(slots=True, eq=False)

@@ -318,10 +318,6 @@ class Forecast:
         met = sum(time_s <= self.plan.deadline_s for time_s in self.completion_s)
         return proportion(met, len(self.completion_s))
 
-    def interval(self) -> tuple[float, float]:
-        """Central interval that holds the completion time of all tasks in 80 %; infinity: beyond the horizon."""
-        return quantile(self.completion_s, 0.1), quantile(self.completion_s, 0.9)
-
     def to_dict(self) -> dict[str, Any]:
         """The forecast, ready for JSON; null stands for a time beyond the horizon."""
         chance = self.probability
@@ -335,7 +331,7 @@ class Forecast:
             "probability": chance.share,
             "probability_ci95": [chance.low, chance.high],
             "tasks_done_share_mean": math.fsum(self.done_shares) / len(self.done_shares),
-            "interval80_s": [finite_or_none(time_s) for time_s in self.interval()],
+            "interval80_s": [finite_or_none(quantile(self.completion_s, level)) for level in (0.1, 0.9)],
             "completion_quantiles_s": quantiles,
             "completion_s": [finite_or_none(time_s) for time_s in self.completion_s],
             "assumed_scaling": self.assumed_scaling,

@@ -123,20 +123,20 @@ def _forecast_rows(answer: Forecast) -> list[tuple[str, str | None]]:
     from bftrainer.objectives import name_of_objective
     from bftrainer.report.campaign_pages import note_of_few, when_text
 
-    def hours(time_s: float) -> str:
-        """A completion time, or that it is beyond the horizon."""
-        beyond = f"more than {format_value(answer.plan.horizon_s, 's')}"
+    def hours(level: float) -> str:
+        """Time by which all tasks are done in this share of stretches, or that it is beyond the horizon."""
+        time_s, beyond = quantile(answer.completion_s, level), f"more than {format_value(answer.plan.horizon_s, 's')}"
         return format_value(time_s, "s") if math.isfinite(time_s) else beyond
 
     config = answer.plan.config
     settings = f"{name_of_objective(config.objective)}, -Tfwd {config.forward_time_s:g}, -maxJ {config.max_tasks}"
-    chance, (low, high), few = answer.probability, answer.interval(), note_of_few(len(answer.completion_s))
-    span = f"{hours(low)} to {hours(high)} ({'80 %' if few is None else 'earliest and latest'})"
+    chance, few = answer.probability, note_of_few(len(answer.completion_s))
+    span = f"{hours(0.1)} to {hours(0.9)} ({'80 %' if few is None else 'earliest and latest'})"
     return [
         ("deadline", when_text(answer.to_dict()["start"], answer.plan.deadline_s)),
         ("all done by then", f"{100 * chance.share:.0f} % ({100 * chance.low:.0f} to {100 * chance.high:.0f} %)"),
         ("tasks done by then", f"{100 * math.fsum(answer.done_shares) / len(answer.done_shares):.0f} % on average"),
-        ("all done after", f"{span}, median {hours(quantile(answer.completion_s, 0.5))}"),
+        ("all done after", f"{span}, median {hours(0.5)}"),
         ("from", f"{len(answer.completion_s)} stretches of the log"),
         ("with", f"{settings}, start-up {config.startup_cost}"),
         (ASSUMED, answer.assumed_scaling),

@@ -134,14 +134,14 @@ def _sinfo_rows(answer: str, ours: Collection[str]) -> Iterator[tuple[str, Cause
         yield from ((name, cause if is_whole else BusyKind.UNKNOWN) for name in names)
 
 
-def _expand(nodes: str) -> tuple[str, ...]:
+def _expand(nodes: str) -> Sequence[str]:
     try:
         return expand_hostlist(nodes)
     except LogError as fault:
         raise PollError(str(fault)) from None
 
 
-def _json_rows(answer: str) -> Iterator[tuple[tuple[str, ...], str]]:
+def _json_rows(answer: str) -> Iterator[tuple[Sequence[str], str]]:
     """Nodes and states of a document that lists nodes, or groups of them that are in one state."""
     try:
         document = json.loads(answer)

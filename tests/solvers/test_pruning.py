@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given
 from benchmarks.instances import power_instance, problems
 from solvers import AllocationProblem, check, objective, option_pruning
 from solvers.dynamic_programme import DynamicProgramme
+from solvers.milp import best_of_few
 from solvers.option_pruning import (
     EFFORT,
     PARTIAL,
@@ -75,6 +77,20 @@ def test_a_search_that_proves_nothing_finds_something(seed: int) -> None:
     assert ended.shortfall < 0.15 * start.shortfall
     value = check(asked, choices=ended.choices.tolist())
     assert value == near(relax(option_table(asked)).bound - ended.shortfall)
+
+
+@given(asked=any_problems())
+def test_of_few_allocations_the_best_is_taken(asked: AllocationProblem) -> None:
+    """It is worth the most of all, and of those worth as much it rescales the fewest tasks."""
+    steps = replace(asked, tasks=tuple([replace(task, values=np.rint(task.values)) for task in asked.tasks]))
+    options = fitting_options(steps).choices
+    places = iter(best_of_few(steps, options))
+    best = [own.item(next(places) if own.size > 1 else 0) for own in options]
+
+    table = enumerate_allocations(steps, options)
+    worth = np.where(table.feasible, table.values, -np.inf)
+    rescaled = sum(task.counts.item(choice) != task.current for task, choice in zip(steps.tasks, best, strict=True))
+    assert (objective(steps, choices=best), rescaled) == (worth.max(), table.rescaled[worth == worth.max()].min())
 
 
 def test_pruning_decides_most() -> None:
