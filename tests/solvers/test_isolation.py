@@ -297,7 +297,7 @@ PARENT = """
 import os, re, sys, time
 from solvers.supervised import run_in_subprocess
 far = time.perf_counter() + 3600.0
-bound = 2**32 if sys.argv[1] == "holding" else None
+bound = 2**32 if sys.argv[1] == "holding" else 0
 print(run_in_subprocess("x", os.getpid, deadline=far, memory_bytes=bound), flush=True)
 if bound:
     # It never lets go of Python's lock.
