@@ -72,7 +72,7 @@ class DynamicProgramme:
             best = _find_best(problem, limits, deadline)
         except OutOfTime:
             if not limits.prune:
-                return to_result(self.name, problem, None, StopReason.TIME_LIMIT, math.inf)
+                return to_result(self.name, problem, None, StopReason.TIME_LIMIT, math.inf, DecidedBy.KEPT)
             relaxed = relax(option_table(problem))
             choices = tuple(relaxed.choices.tolist())
             return to_result(self.name, problem, choices, StopReason.TIME_LIMIT, relaxed.bound, DecidedBy.SEARCH)

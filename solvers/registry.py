@@ -9,10 +9,10 @@ use up memory, so they are described and asked in a process of their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from time import perf_counter
 from typing import Any, Literal
 
@@ -27,7 +27,6 @@ from solvers.problem import AllocationProblem, DecidedBy, Limits, OutOfTime, Sol
 
 GROUP = "bftrainer.solvers"
 _SOLVERS = Plugins(GROUP, "solver", SettingsError)
-PROGRAMME = "solvers.dynamic_programme"
 MEMORY_BYTES = 4 * 2**30
 """Memory of a process with a solver of another package."""
 Isolate = Literal["auto", "always", "never"]
@@ -45,8 +44,8 @@ class SolverProxy:
     """A solver, by its registered name or as a picklable object: what it says of itself; it answers in another process.
 
     Its attributes are those of `solvers.problem.Solver`, known before the first problem. A `fault` is why it cannot be
-    made: it refuses every problem, so that a fallback can answer. Unless it `is_loaded`, nothing else is known of it.
-    `licensed` says what its licence covers, or why there is none.
+    made: every problem is refused, so that a fallback can answer. Unless it `is_loaded`, nothing else is known of it.
+    `licensed` says what its licence covers, once that has been asked for; it is None for a solver that needs none.
     """
 
     solver: str | Solver
@@ -56,28 +55,24 @@ class SolverProxy:
     capacities: bool = True
     floor: bool = True
     requires: tuple[str, ...] = ()
-    needs_licence: bool = False
+    licensed: str | None = None
     is_loaded: bool = True
     fault: str = ""
-    licensed: str = ""
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem` within `limits`; a `SolverError` if the solver fails in any way."""
         if self.fault:
             raise SolverUnavailableError(self.fault)
-        ask = partial(_ask, self.name, late=f"no answer within its time limit of {limits.time_s:g} s")
-        ask(_load, self.solver)  # starting and loading take none of the time limit
-        within_s = limits.time_s + supervised.overrun_s(limits.time_s)
-        answer: SolveResult = ask(_answer, self.solver, problem, limits, within_s=within_s)
-        return answer
+        _ask(self.name, _answer, self.solver)  # starting and loading take none of the time limit
+        result: SolveResult = _ask(self.name, _answer, self.solver, problem, limits, limit_s=limits.time_s)
+        return result
 
 
 def _describe(solver: str | Solver, source: Solver | type[Solver]) -> SolverProxy:
     """Read the attributes of a solver; it lacks capabilities that it does not mention."""
     capabilities = bool(getattr(source, "capacities", False)), bool(getattr(source, "floor", False))
-    requires = tuple(map(str, source.requires))
-    own = str(source.name), bool(source.exact), bool(source.extra_rows), *capabilities, requires
-    return SolverProxy(solver, *own, needs_licence=hasattr(source, "licence"))
+    own = str(source.name), bool(source.exact), bool(source.extra_rows), *capabilities, tuple(map(str, source.requires))
+    return SolverProxy(solver, *own, licensed="" if hasattr(source, "licence") else None)
 
 
 def names() -> list[str]:
@@ -96,8 +91,7 @@ def _is_ours(solver: str | Solver) -> bool:
 def solver_class(name: str) -> type[Solver]:
     """The class registered as `name`, whether or not its library is installed.
 
-    A `SettingsError` if it is not registered, or several packages register different ones; a `SolverUnavailableError`
-    if its module cannot be imported.
+    A `SettingsError` if none or several are registered; a `SolverUnavailableError` if its module cannot be imported.
     """
     entry = _SOLVERS.entry(name)
     is_path = name == entry.value  # module:Class
@@ -110,8 +104,7 @@ def solver_class(name: str) -> type[Solver]:
 def get_solver(name: str) -> Solver:
     """Make a solver by name.
 
-    A `SettingsError` if no solver of this name is registered; a `SolverUnavailableError` if its library is not
-    installed, or it cannot be made.
+    It raises what `solver_class` does; a `SolverUnavailableError` also if its library is missing or it cannot be made.
     """
     registered = solver_class(name)
     missing = absent(*registered.requires)
@@ -124,30 +117,26 @@ def get_solver(name: str) -> Solver:
 
 
 @cache
-def describe_solver(name: str, with_licence: bool = False) -> SolverProxy:
-    """Describe a registered solver; a `SettingsError` if there is none, or different ones are of that name."""
-    try:
-        if _is_ours(name):
-            return _load_description(name, with_licence)
-        late = f"no answer within {supervised.START_S:g} s"
-        lead = f"{name}: cannot be loaded"
-        described: SolverProxy = _ask(lead, _load_description, name, with_licence, late=late)
-        return described
-    except SettingsError:
-        raise
-    except BftrainerError as error:  # its `solve` raises it for a decision
-        return SolverProxy(name, name, is_loaded=False, fault=str(error))
+def describe_solver(name: str, with_licence: bool = False, is_isolated: bool = False) -> SolverProxy:
+    """Describe a registered solver; a `SettingsError` if there is none, or different ones are of that name.
 
-
-def _load_description(name: str, with_licence: bool) -> SolverProxy:
-    described = _describe(name, solver_class(name))
+    Solvers of other packages are loaded only where this process `is_isolated`, as the one that is asked about them.
+    """
+    described = SolverProxy(name, name, is_loaded=False)
     try:
-        solver = get_solver(name)
-        with answering(name, SolverUnavailableError):
-            licensed = str(getattr(solver, "licence", str)()) if with_licence else ""
-        return replace(described, licensed=licensed)
+        if not is_isolated and not _is_ours(name):
+            asked: SolverProxy = _ask(f"{name}: cannot be loaded", describe_solver, name, with_licence, True)
+            return asked
+        described = _describe(name, solver_class(name))
+        solver: Any = get_solver(name)
+        if with_licence and described.licensed is not None:
+            with answering(name, SolverUnavailableError):
+                described.licensed = str(solver.licence())
     except BftrainerError as error:
-        return replace(described, fault=str(error))
+        if isinstance(error, SettingsError) and not described.is_loaded:
+            raise
+        described.fault = str(error)  # its `solve` raises it for a decision
+    return described
 
 
 def catalogue() -> Iterator[dict[str, Any]]:
@@ -158,22 +147,16 @@ def catalogue() -> Iterator[dict[str, Any]]:
         except SettingsError as error:  # two packages of one name must not hide the others
             solver = SolverProxy(name, name, is_loaded=False, fault=str(error))
         is_installed = solver.is_loaded and not absent(*solver.requires)
-        capabilities = ("exact", "extra_rows", "capacities", "floor")
+        versions = {module: [one.version for one in distributions(name=module)][:1] for module in solver.requires}
         yield {
             "name": name,
             "installed": is_installed,
             "licensed": solver.licensed or (solver.fault if is_installed or not solver.is_loaded else ""),
-            **{capability: solver.is_loaded and getattr(solver, capability) for capability in capabilities},
-            "version": ", ".join(map(_version, solver.requires)) if is_installed else "",
+            **{
+                key: solver.is_loaded and getattr(solver, key) for key in ("exact", "extra_rows", "capacities", "floor")
+            },
+            "version": ", ".join(" ".join([module, *own]) for module, own in versions.items()) if is_installed else "",
         }
-
-
-def _version(module: str) -> str:
-    """A module and the version of the distribution of that name, if there is one."""
-    try:
-        return f"{module} {version(module)}"
-    except PackageNotFoundError:
-        return module
 
 
 def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveResult:
@@ -191,10 +174,9 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
         began = perf_counter()
         result = solver.solve(problem, limits)
         solve_s = perf_counter() - began
-        if type(solver).__module__ == PROGRAMME and not problem.capacities:
+        if type(solver).__module__ == "solvers.dynamic_programme" and not problem.capacities:
             # `verify_result` finds the same, a tenth of an event later.
             result.solve_s = solve_s
-            result.decided_by = DecidedBy.KEPT if result.counts is None else result.decided_by
             result.backend_s = solve_s if result.decided_by is DecidedBy.BACKEND else None
             return result
         return verify_result(name, problem, result, solve_s, None if _is_ours(solver) else upper_bound)
@@ -210,31 +192,32 @@ def isolate_solver(solver: str | Solver, isolate: Isolate) -> str | Solver:
     ``auto`` isolates solvers that other packages register; ``always`` also objects of the caller and our own solvers
     that call a library. CBC and HiGHS, where they may not keep their limits, always run in a process of their own.
     """
-    if _is_ours(solver):
-        calls_library = bool((solver_class(solver) if isinstance(solver, str) else solver).requires)
-        is_isolated = isolate == "always" and calls_library
-    else:
-        # Objects of the caller are trusted as the caller is, and other processes may lack their class.
-        is_isolated = isolate == "always" or (isolate == "auto" and isinstance(solver, str))
-    if not is_isolated:
+    is_ours = _is_ours(solver)
+    # Objects of the caller are trusted as the caller is, and other processes may lack their class.
+    if isolate == "never" or (isolate == "auto" and (is_ours or not isinstance(solver, str))):
         return solver
-    return describe_solver(solver) if isinstance(solver, str) else _describe(solver, solver)
+    described = describe_solver(solver) if isinstance(solver, str) else _describe(solver, solver)
+    return solver if is_ours and not described.requires else described
 
 
 def check_licence(solver: Solver) -> None:
     """Have a solver that needs a licence solve something now, instead of failing at the first decision."""
-    if hasattr(solver, "licence") or (isinstance(solver, SolverProxy) and (solver.needs_licence or solver.fault)):
+    is_doubtful = isinstance(solver, SolverProxy) and (solver.fault or solver.licensed is not None)
+    if is_doubtful or hasattr(solver, "licence"):
         solve(solver, _TRIAL, Limits(prune=False))
 
 
-def _ask(name: str, function: Callable[..., Any], *args: object, late: str, within_s: float | None = None) -> Any:
+def _ask(name: str, function: Callable[..., Any], *args: object, limit_s: float | None = None) -> Any:
     """Call a function in another process; every failure there is a `SolverError`."""
-    deadline = perf_counter() + (supervised.START_S if within_s is None else within_s)
+    within_s, late = supervised.START_S, f"{supervised.START_S:g} s"
+    if limit_s is not None:
+        within_s, late = limit_s + supervised.overrun_s(limit_s), f"its time limit of {limit_s:g} s"
+    deadline = perf_counter() + within_s
     with answering(name, SolverError):  # arguments or answers may be such that they cannot be pickled
         try:
             return supervised.run_in_subprocess(name, function, *args, deadline=deadline, memory_bytes=MEMORY_BYTES)
         except OutOfTime:
-            raise SolverError(f"{name}: {late}; its process was ended.") from None
+            raise SolverError(f"{name}: no answer within {late}; its process was ended.") from None
         except MemoryError:
             raise SolverError(f"{name}: needs more than {MEMORY_BYTES / 2**30:g} GiB of memory.") from None
 
@@ -242,12 +225,9 @@ def _ask(name: str, function: Callable[..., Any], *args: object, late: str, with
 _make_once = cache(get_solver)
 
 
-def _load(solver: str | Solver) -> None:
-    """Import the libraries of a solver, before time counts."""
-    for name in (_make_once(solver) if isinstance(solver, str) else solver).requires:
+def _answer(solver: str | Solver, *question: Any) -> SolveResult | None:
+    """Load a solver and its libraries in the isolated process, and solve a problem within limits, if asked to."""
+    loaded = _make_once(solver) if isinstance(solver, str) else solver
+    for name in loaded.requires:
         import_module(name)
-
-
-def _answer(solver: str | Solver, problem: AllocationProblem, limits: Limits) -> SolveResult:
-    """Solve in the isolated process."""
-    return solve(_make_once(solver) if isinstance(solver, str) else solver, problem, limits)
+    return solve(loaded, *question) if question else None

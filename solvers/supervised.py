@@ -8,7 +8,6 @@ started, as soon as this process asks for that or is gone. Threads that call at 
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import pickle
 import resource
@@ -35,11 +34,9 @@ class ProcessDiedError(SolverError):
 START_S = 60.0
 # Most bytes of each file that a process with bounded memory may write, its output among them.
 FILE_BYTES = 64 * 2**20
-_BOOT = (
-    "import json, sys; sys.path[:], most = json.loads(sys.argv[1]); from solvers.supervised import serve; serve(most)"
-)
+_BOOT = "import sys; sys.path[:] = sys.argv[2:]; from solvers.supervised import serve; serve(int(sys.argv[1]))"
 # Nothing in the process gains from threads for linear algebra, which take time to start.
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 # Nothing waits longer than some 24 days at a time.
 _LONGEST_WAIT_S = 1e6
 _TO_END_S, _LAST_BYTES = 5.0, 4096
@@ -51,29 +48,29 @@ def overrun_s(limit_s: float) -> float:
 
 
 def run_in_subprocess(
-    name: str, function: Callable[..., Any], *args: Any, deadline: float, memory_bytes: int | None = None
+    name: str, function: Callable[..., Any], *args: Any, deadline: float, memory_bytes: int = 0
 ) -> Any:
-    """Call ``function(*args)`` in another process with this address space, ended at the `deadline` of `perf_counter`.
+    """Call ``function(*args)`` in another process, ended at the `deadline` of `perf_counter`; 0 bytes are no bound.
 
     `OutOfTime` if that passes, and a `ProcessDiedError` that names the solver if the process dies. Whatever the
     function raises is raised too.
     """
     child = _take_idle(memory_bytes)
     try:
-        has_returned, answer = child.ask(function, args, deadline)
-    except TimeoutError:
+        answer = child.ask((function, args), deadline)
+    except OutOfTime:
         if child.is_started:
             threading.Thread(target=child.end).start()
             child = _Child(memory_bytes)  # the next one starts meanwhile; one that is still starting may continue
         _idle.append(child)
-        raise OutOfTime from None
+        raise
     except (EOFError, OSError):
         raise ProcessDiedError(f"{name}: its process {child.end()}.") from None
     except BaseException:  # after an interrupt the answer is never read, and the next request must not get it
         child.end()
         raise
     _idle.append(child)
-    if not has_returned:
+    if isinstance(answer, Exception):
         raise answer
     return answer
 
@@ -81,55 +78,50 @@ def run_in_subprocess(
 class _Child(SupervisedProcess):
     """A process that handles requests one after the other."""
 
-    def __init__(self, memory_bytes: int | None) -> None:
+    def __init__(self, memory_bytes: int) -> None:
         self.memory_bytes, self.is_started = memory_bytes, False
-        boot = [sys.executable, "-P", "-c", _BOOT, json.dumps([[str(place) for place in sys.path], memory_bytes])]
+        boot = [sys.executable, "-P", "-c", _BOOT, str(memory_bytes), *map(str, sys.path)]
         # Its output matters only if it dies; a pipe that nobody reads would fill.
         self._output = os.fdopen(os.memfd_create("output"), "w+b", buffering=0)
         self._connection, theirs = Pipe()
         try:
-            super().__init__(boot, None, {**os.environ, **_ONE_THREAD}, self._output, 0.0, stdin=theirs.fileno())
+            with theirs:
+                super().__init__(boot, None, os.environ | _ONE_THREAD, self._output, 0.0, stdin=theirs.fileno())
         except BaseException:  # whatever prevents its start, nothing stays open
             self.close()
             raise
-        finally:
-            theirs.close()
 
-    def ask(self, function: Callable[..., Any], args: tuple[Any, ...], deadline: float) -> Any:
-        """Have ``function(*args)`` called; whether it returned, and its result or exception."""
+    def ask(self, request: object, deadline: float) -> Any:
+        """Send a function and its arguments; its result, or the exception that it raised."""
         self.is_started = self.is_started or self._receive(deadline)
-        self._connection.send((function, args))
+        self._connection.send(request)
         answer = self._receive(deadline)
-        # Its output counts as a file of its own. Both processes share the position.
-        self._output.seek(0)
-        self._output.truncate()
+        self._output.truncate(self._output.seek(0))  # it counts as a file; both processes share the position
         return answer
 
     def _receive(self, deadline: float) -> Any:
-        remaining_s = deadline - perf_counter()
-        if remaining_s <= 0.0 or not self._connection.poll(min(remaining_s, _LONGEST_WAIT_S)):
-            raise TimeoutError
+        if not self._connection.poll(min(deadline - perf_counter(), _LONGEST_WAIT_S)):
+            raise OutOfTime
         return self._connection.recv()
 
     def end(self) -> str:
         """End the process and those that it started; say how it ended, with the last line of its output."""
         self.stop()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self.supervisor.wait(_TO_END_S)
-        except subprocess.TimeoutExpired:
-            self.supervisor.kill()
-            self.supervisor.wait()
+        self.supervisor.kill()
+        self.supervisor.wait()
         while not self.read_status():
             pass
         self._output.seek(max(0, self._output.seek(0, os.SEEK_END) - _LAST_BYTES))
-        lines = [line.strip() for line in self._output.read().decode(errors="replace").split("\n") if line.strip()]
+        last_line = self._output.read().decode(errors="replace").strip().rpartition("\n")[2].strip()
         self.close()
         if "refused" in self.status:
             return f"cannot be started: {self.status['refused']}"
         # A supervisor that says nothing was itself killed, and its process with it.
         status = int(self.status.get("exited", -signal.SIGKILL))
-        how = f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
-        return ": ".join([f"ended {how}", *lines[-1:]]).rstrip(".")
+        how = f"ended with status {status}" if status >= 0 else f"ended by {signal.Signals(-status).name}"
+        return (f"{how}: {last_line}" if last_line else how).rstrip(".")
 
     def close(self) -> None:
         """Close the connection to the process."""
@@ -140,15 +132,14 @@ class _Child(SupervisedProcess):
 _idle: list[_Child] = []
 
 
-def _take_idle(memory_bytes: int | None) -> _Child:
+def _take_idle(memory_bytes: int) -> _Child:
     """Take a waiting process with this bound that is still alive, or start one."""
-    for child in reversed(_idle.copy()):
-        if child.memory_bytes == memory_bytes:
-            with suppress(ValueError):  # another thread has taken it
-                _idle.remove(child)
-                if child.supervisor.poll() is None:
-                    return child
-                child.end()
+    for child in [child for child in _idle if child.memory_bytes == memory_bytes]:
+        with suppress(ValueError):  # another thread has taken it
+            _idle.remove(child)
+            if child.supervisor.poll() is None:
+                return child
+            child.end()
     return _Child(memory_bytes)
 
 
@@ -172,13 +163,13 @@ atexit.register(end_idle)
 os.register_at_fork(after_in_child=_drop_idle)
 
 
-def serve(memory_bytes: int | None) -> None:
+def serve(memory_bytes: int) -> None:
     """Handle the requests that come through standard input until its other end is closed."""
     peer = Connection(os.dup(0))
     with open(os.devnull, "r+b", buffering=0) as nowhere:
         os.dup2(nowhere.fileno(), 0)
         os.dup2(nowhere.fileno(), 1)
-    if memory_bytes is not None:
+    if memory_bytes:
         for kind, most in ("AS", memory_bytes), ("FSIZE", FILE_BYTES), ("CORE", 0):
             resource.setrlimit(getattr(resource, f"RLIMIT_{kind}"), (most, most))
     peer.send(True)
@@ -187,7 +178,7 @@ def serve(memory_bytes: int | None) -> None:
             request = peer.recv_bytes()
             try:
                 function, args = pickle.loads(request)
-                answer = True, function(*args)
+                answer = function(*args)
             except Exception as error:  # whatever it is, it is raised in the process that sent the request
-                answer = False, error
+                answer = error
             peer.send(answer)

@@ -179,17 +179,17 @@ def test_others_are_ended_soon_after_their_limit(limit_s, more_s, monkeypatch):
     assert waits[-1] == pytest.approx(limit_s + more_s, abs=0.05)
 
 
-def load_slowly(solver):
+def load_slowly(solver, *question):
     """Load a solver after longer than a time limit."""
-    sleep(2.0)
-    registry._load(solver)
+    sleep(0.0 if question else 2.0)
+    return registry._answer(solver, *question)
 
 
 @pytest.mark.long
 def test_starting_takes_none_of_the_time_limit(monkeypatch):
     """A process that takes long to load a solver does not end a solve before it has begun."""
     supervised.end_idle()
-    monkeypatch.setattr(registry, "_load", load_slowly)
+    monkeypatch.setattr(registry, "_answer", load_slowly)
     assert isolate_solver("cbc", "always").solve(PROBLEM, Limits(time_s=1.0)).held is Held.OPTIMAL
 
 
@@ -297,7 +297,7 @@ PARENT = """
 import os, re, sys, time
 from solvers.supervised import run_in_subprocess
 far = time.perf_counter() + 3600.0
-bound = 2**32 if sys.argv[1] == "holding" else None
+bound = 2**32 if sys.argv[1] == "holding" else 0
 print(run_in_subprocess("x", os.getpid, deadline=far, memory_bytes=bound), flush=True)
 if bound:
     # It never lets go of Python's lock.
