@@ -1,7 +1,5 @@
 """Whatever long commands meet, nothing half-written is taken for whole, and the next call gives what is wanted."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Traces of preemptible nodes: read, written, and turned into one another and into node logs."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Cutting, filtering and merging node logs, and hiding their names."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

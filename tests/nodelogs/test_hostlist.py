@@ -1,7 +1,5 @@
 """Hostlists: our small expansion against ClusterShell's, and what it refuses."""
 
-from __future__ import annotations
-
 import time
 import tracemalloc
 

@@ -1,7 +1,5 @@
 """The shared sweep against a machine held second by second."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

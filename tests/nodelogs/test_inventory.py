@@ -1,7 +1,5 @@
 """Inventories in all the shapes in which an administrator has them."""
 
-from __future__ import annotations
-
 import pytest
 
 from bftrainer.errors import LogError

@@ -1,7 +1,5 @@
 """Offers of idle nodes and planned departures: causal, and told apart from what was never idle."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

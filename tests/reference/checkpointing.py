@@ -1,7 +1,5 @@
 """A plain simulation of checkpointed training, second by second: slow, and written from the rules alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 

@@ -1,7 +1,5 @@
 """On random traces, seeds and knobs, ours does what a second simulator does that was written from the description."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import astuple
 

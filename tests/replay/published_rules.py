@@ -7,8 +7,6 @@ that paid for it. At the window's start tasks are let in and get the nodes that 
 the step log: events count from 1, the first row after it. The row at which all tasks are done repeats the last rate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product

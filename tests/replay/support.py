@@ -1,7 +1,5 @@
 """Tasks, logs and replays that are small enough to check by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

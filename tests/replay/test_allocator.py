@@ -1,7 +1,5 @@
 """Live use: events in, moves out; each decision checked by hand."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """What is learnt of a curve: it comes near what was measured, is a curve at all times, and has no scale of its own."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

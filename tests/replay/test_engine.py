@@ -1,7 +1,5 @@
 """The loop: which instants are events, and where a replay ends."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

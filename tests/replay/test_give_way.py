@@ -1,7 +1,5 @@
 """Who gives way when nodes leave: those that the log names, or those that decisions choose."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

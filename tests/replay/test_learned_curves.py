@@ -1,7 +1,5 @@
 """Decisions that learn curves: they know what was seen and no more, and a failed decision teaches nothing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

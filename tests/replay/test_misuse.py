@@ -1,7 +1,5 @@
 """The allocator's boundary: values of other types are refused by field, and what fails has not happened."""
 
-from __future__ import annotations
-
 import math
 from decimal import Decimal
 from typing import Any

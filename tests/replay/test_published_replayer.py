@@ -1,7 +1,5 @@
 """`--compat published` against the published rules, written down on their own: the same step log, row by row."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

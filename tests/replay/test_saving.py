@@ -1,7 +1,5 @@
 """Saves of tasks in the replay: when they happen, what they cost, and what a hit loses."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

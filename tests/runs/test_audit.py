@@ -1,7 +1,5 @@
 """The audit of finished runs: nothing is wrong in what replays write, and each planted error is found."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

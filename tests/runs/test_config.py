@@ -1,7 +1,5 @@
 """A configuration answers for itself before anything is read."""
 
-from __future__ import annotations
-
 import math
 import re
 from datetime import UTC, datetime, timedelta, timezone

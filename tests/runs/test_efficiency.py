@@ -1,7 +1,5 @@
 """Efficiency U and where the rest goes: on cases small enough to work out by hand, and by the independent replayer."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The files of a run: what is in them, that equal runs give equal ones, reading them back, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Runs whose decisions learn curves: what they report, which tasks are learnt, and what does not go with it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest

@@ -1,7 +1,5 @@
 """Objectives, solvers and observers of one's own, handed over as they are: what is decided, recorded and read back."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 

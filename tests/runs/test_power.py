@@ -1,7 +1,5 @@
 """Power of whole runs: caps that are kept, energy that adds up, emissions, and caps and intensities over time."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Replays of the published Summit log, against figures that were worked out independently of this code."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs that are killed and resumed: the same results as of those that are not, after whichever decision."""
 
-from __future__ import annotations
-
 import errno
 import json
 import signal

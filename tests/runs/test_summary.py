@@ -5,8 +5,6 @@ rather than to J0, whose growth costs; at 25 s J0 is done and J1 grows from 2 to
 at 30 s it loses two nodes, which costs 1 s at 4 work/s; the log ends at 40 s.
 """
 
-from __future__ import annotations
-
 import re
 from html import unescape
 

@@ -1,7 +1,5 @@
 """Tuned tasks in the replay: on one node, on many, when things go wrong, and by every policy, also one's own."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections import Counter

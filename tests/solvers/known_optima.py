@@ -1,7 +1,5 @@
 """Problems whose optimum is known by hand, to run every exact solver against."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

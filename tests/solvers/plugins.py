@@ -3,8 +3,6 @@
 Tests copy it to where nothing of theirs can be imported.
 """
 
-from __future__ import annotations
-
 import ctypes
 import math
 import os

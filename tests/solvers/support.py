@@ -1,7 +1,5 @@
 """Which solvers a test can use here, what they are asked, and what the best answer is worth."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

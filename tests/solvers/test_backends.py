@@ -1,7 +1,5 @@
 """What the MILP backends do, also when things do not end well."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

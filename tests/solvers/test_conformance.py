@@ -1,7 +1,5 @@
 """What every registered solver must do, whoever wrote it: an exact one finds and proves the optimum of any problem."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

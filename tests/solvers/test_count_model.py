@@ -1,7 +1,5 @@
 """The count-level model and the published node-level one: what they say by hand. Their optima: `test_conformance`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The dynamic programme: windows, caps, and the step that decides; optima and ties are in `test_conformance`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Solvers of other packages, which are lazy, hang, crash, exit, lie or take all memory, and processes of their own."""
 
-from __future__ import annotations
-
 import json
 import os
 import posix

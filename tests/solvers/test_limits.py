@@ -1,7 +1,5 @@
 """Limits hold whatever a backend does; which step decides a problem, and questions are asked once each."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The problem and the answer; what is refused of them is in `test_refusals`."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import fields
 

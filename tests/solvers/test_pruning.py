@@ -1,7 +1,5 @@
 """Relaxation, search by labels and pruning: the bound holds, and no optimum is lost."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from time import perf_counter

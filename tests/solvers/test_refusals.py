@@ -1,7 +1,5 @@
 """What is refused: malformed problems, allocations that are none, names of no solver, and answers that cannot be."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Finding, describing and calling solvers; a plug-in's word is not taken for a proof."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

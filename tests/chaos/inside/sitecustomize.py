@@ -5,8 +5,6 @@ event is one byte more in the file CHAOS_COUNT. At event CHAOS_AT the command, i
 killed; or all calls from then on fail, as on a full disk or a read-only one.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import signal
