@@ -62,11 +62,6 @@ POWER = pd.DataFrame(
 )
 
 
-def found(dotted):
-    """What a dotted name stands for."""
-    return pkgutil.resolve_name(dotted)
-
-
 @pytest.fixture
 def made(tmp_path):
     """An instance of each class whose attributes are those of instances."""
@@ -84,19 +79,14 @@ def made(tmp_path):
     }
 
 
-def positional(function):
-    """Parameters that are taken by place, as they are written."""
-    return [
+def check_call(function, wanted):
+    """The published parameters come first, in their order and with their defaults; others have defaults."""
+    wanted = [one.replace(" ", "") for one in wanted.split(", ") if one]
+    ours = [
         str(parameter.replace(annotation=inspect.Parameter.empty)).replace(" ", "")
         for parameter in inspect.signature(function).parameters.values()
         if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD and parameter.name != "self"
     ]
-
-
-def check_call(function, wanted):
-    """The published parameters come first, in their order and with their defaults; others have defaults."""
-    wanted = [one.replace(" ", "") for one in wanted.split(", ") if one]
-    ours = positional(function)
     assert ours[: len(wanted)] == wanted
     assert all("=" in one for one in ours[len(wanted) :])
 
@@ -104,7 +94,7 @@ def check_call(function, wanted):
 @pytest.mark.parametrize("published", PUBLISHED, ids=lambda each: each.name)
 def test_it_is_there_with_all_that_it_shows(published, made):
     """The class, its constructor's parameters, its attributes and its methods' parameters are as published."""
-    ours = found(published.ours)
+    ours = pkgutil.resolve_name(published.ours)
     shown = made.get(ours, ours) if isinstance(ours, type) else ours
     fields = ours.model_fields if isinstance(ours, type) and issubclass(ours, BaseModel) else {}
     missing = [name for name in published.attributes if name not in fields and not hasattr(shown, name)]

@@ -27,12 +27,6 @@ def log(here):
     return "idle.parquet"
 
 
-@pytest.fixture
-def here_alone(monkeypatch):
-    """Compute in this process."""
-    monkeypatch.setattr(parallel, "usable_processors", lambda: 1)
-
-
 def summary(place):
     """The JSON, but for how it was called."""
     return {key: value for key, value in json.loads((place / "summary.json").read_text()).items() if key != "command"}
@@ -60,9 +54,9 @@ def test_what_is_assessed(call, here, monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("here_alone")
-def test_a_scheduler_log(call, here):
+def test_a_scheduler_log(call, here, monkeypatch):
     """It is imported, assessed and told; the node log is kept, so that the recommended settings can be replayed."""
+    monkeypatch.setattr(parallel, "usable_processors", lambda: 1)  # in this process
     (here / "log.swf").write_text(SWF)
     done = call(
         "assess", "log.swf", "--start", "2026-09-02", "--end", "2026-09-28", "-o", "found", "--gpus-per-node", 2
@@ -70,13 +64,8 @@ def test_a_scheduler_log(call, here):
     assert done.status == 0, done
     assert done.out.startswith("Worth it")
     found = summary(here / "found")
-    assert {path.name for path in (here / "found").iterdir()} == {
-        ".bftrainer",
-        "brief.pdf",
-        "idle.parquet",
-        "page.html",
-        "summary.json",
-    }
+    names = {".bftrainer", "brief.pdf", "idle.parquet", "page.html", "summary.json"}
+    assert {path.name for path in (here / "found").iterdir()} == names
     assert found["idle"]["share"] == pytest.approx(4 / 6, abs=0.01)
     assert any("names no nodes" in text for text in found["caveats"])
     page = (here / "found" / "page.html").read_text()

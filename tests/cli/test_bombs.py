@@ -49,32 +49,24 @@ def repeated(path: Path) -> None:
             writer.write_table(rows)
 
 
-def endless_pickle(path: Path) -> None:
-    """A pickle that makes and drops numbers, some millions of times."""
-    path.write_bytes(pickle.PROTO + b"\x04" + (pickle.NONE + pickle.POP) * 2_000_000 + pickle.NONE + pickle.STOP)
-
-
 def sparse(path: Path) -> None:
     """A terabyte that takes no room on the disk."""
     with path.open("wb") as file:
         file.truncate(1 << 40)
 
 
-def one_line(path: Path) -> None:
-    """A line of 80 MiB."""
-    path.write_bytes(b"a" * (80 << 20))
-
-
 SWF = ("import", "--format", "swf", "{}", "--nodes", "4", "-o", "out.parquet")
+ENDLESS = pickle.PROTO + b"\x04" + (pickle.NONE + pickle.POP) * 2_000_000 + pickle.NONE + pickle.STOP
+"""A pickle that makes and drops numbers."""
 SMALL = {SETTING: "0.0625"}
 """A limit of 64 MiB for logs, too."""
 BOMBS: dict[str, tuple[str, Callable[[Path], object], tuple[str, ...], dict[str, str]]] = {
     "gzip": ("log.swf.gz", gzipped, SWF, SMALL),
     "tar": ("evt.tar.gz", tarred, ("replay", "-ndmap", "{}"), SMALL),
     "parquet": ("idle.parquet", repeated, ("replay", "-ndmap", "{}"), SMALL),
-    "pickle": ("evt.pkl", endless_pickle, ("replay", "-ndmap", "{}"), {}),
+    "pickle": ("evt.pkl", lambda path: path.write_bytes(ENDLESS), ("replay", "-ndmap", "{}"), {}),
     "sparse": ("sweep.toml", sparse, ("sweep", "{}", "-o", "out"), {}),
-    "line": ("log.swf", one_line, SWF, {}),
+    "line": ("log.swf", lambda path: path.write_bytes(b"a" * (80 << 20)), SWF, {}),
 }
 DRIVER = """
 import json, os, sys

@@ -103,19 +103,13 @@ def test_pointless_runs_say_so(call):
     assert late.err == "Note: no task is submitted before the window ends.\n"
 
 
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
 def test_the_table_fits_the_terminal(replay, monkeypatch):
     """On a terminal no line is wider than it; elsewhere a figure is a line; neither has escape sequences."""
     done = replay()
     summary = replay("--json", "--force").json
     monkeypatch.setenv("COLUMNS", "50")
-    narrow = Terminal()
+    narrow = io.StringIO()
+    monkeypatch.setattr(narrow, "isatty", lambda: True)
     render_summary(summary, narrow)
     assert max(map(len, narrow.getvalue().splitlines())) <= 50
     assert narrow.getvalue().split() != []

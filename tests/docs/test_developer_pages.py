@@ -1,4 +1,4 @@
-"""The pages for developers speak of what is there: each module, name and path in them exists."""
+"""Pages lead where they say; those for developers speak of what is there: each module, name and path exists."""
 
 import pkgutil
 import re
@@ -13,6 +13,7 @@ from bftrainer.schedulers import IMPORTERS
 ROOT = Path(__file__).parents[2]
 DEVELOPER_PAGES = sorted((ROOT / "docs" / "dev").glob("*.md"))
 PAGES = (*(str(path.relative_to(ROOT)) for path in DEVELOPER_PAGES), "docs/zeus.md", "CONTRIBUTING.md", "SECURITY.md")
+ALL_PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def named(page: str) -> list[str]:
@@ -65,3 +66,25 @@ def test_tests_that_show_promises_are_there():
         if "::" in name:
             path, function = name.split("::") if not name.startswith("::") else (path, name[2:])
             assert f"def {function}(" in (ROOT / path).read_text(encoding="utf-8"), name
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_relative_links_lead_somewhere(page):
+    """Every link to another file of the repository names one that is there."""
+    text = page.read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) + re.findall(r' src="([^"]+)"', text)
+    missing = [target for target in targets if "://" not in target and not (page.parent / target).exists()]
+    assert missing == []
+
+
+def test_the_contents_name_every_page_once():
+    """The site's contents list all pages of docs/, each once, and no other."""
+    listed = re.findall(r"^ +- .+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(listed) == sorted(str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md"))
+
+
+def test_extras_are_installed_from_the_checkout():
+    """Never by name, as no index has it."""
+    for page in ALL_PAGES:
+        for line in re.findall(r".*pip install .*", page.read_text(encoding="utf-8")):
+            assert "bftrainer[" not in line.partition("pip install ")[2], (page, line)

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import matplotlib.font_manager  # noqa: F401  # writes its cache when it is imported first
 import pytest
@@ -26,6 +27,7 @@ from tests.tiny import Done
 
 EXAMPLES = int(os.environ.get("BFTRAINER_FUZZ_EXAMPLES", "75"))
 SLOWEST_S, MOST_KIB = 120, 2 << 20
+HANG = Mock(side_effect=AssertionError(f"took more than {SLOWEST_S} s"))
 SPECIALS = [Special("fifo"), Special("folder"), Special("link", "absent"), Special("link", "folder"), Special("hole")]
 NAMES = ["\udcff{}", "\u202e{}", "a\nb{}", "-{}", "~{}", " {}", "{}\x1b[2J", "%s{}", "{}{}", "é{}", "'{}", "--{}"]
 BESIDE = {"idle.csv": "idle.json", "evt2.csv": "evt2.json", "log.csv": "log.json"}
@@ -42,19 +44,11 @@ pytestmark = [
 def _alone() -> Iterator[None]:
     """Reach no network, serve nothing, take little memory; a command that hangs is ended."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(socket.socket, "connect", _refuse)
+        patch.setattr(socket.socket, "connect", Mock(side_effect=ConnectionRefusedError(111, "Connection refused")))
         patch.setattr(uvicorn, "run", lambda *_, **__: None)
         patch.setenv("BFTRAINER_MAX_GIB", "0.0625")
         yield
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < MOST_KIB
-
-
-def _refuse(*_: object) -> None:
-    raise ConnectionRefusedError(111, "Connection refused")
-
-
-def _hang(*_: object) -> None:
-    raise AssertionError(f"took more than {SLOWEST_S} s")
 
 
 def run(words: list[str]) -> Done:
@@ -62,7 +56,10 @@ def run(words: list[str]) -> Done:
     with pytest.MonkeyPatch.context() as patch, CliRunner().isolation() as (out, err, _):
         patch.setattr(sys, "argv", ["bftrainer", *words])
         sys.stdout.reconfigure(errors="backslashreplace")  # as the entry point does
-        before = signal.signal(signal.SIGALRM, _hang), signal.setitimer(signal.ITIMER_REAL, SLOWEST_S)
+        before = (
+            signal.signal(signal.SIGALRM, HANG),
+            signal.setitimer(signal.ITIMER_REAL, SLOWEST_S),
+        )
         try:
             status = guarded(cli, "bftrainer")
         finally:

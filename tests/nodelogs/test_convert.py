@@ -103,9 +103,8 @@ def test_unreadable_sources(tmp_path, read, error):
     ):
         if read is is_task_set and name == "unknown.bin":  # taken for a table, which is refused when it is read
             continue
-        with pytest.raises(error, match=message) as caught:
+        with pytest.raises(error, match=message):
             read(tmp_path / name)
-        assert "\n" not in str(caught.value)
 
 
 def test_forms_of_the_other_kind(tmp_path, fixtures):

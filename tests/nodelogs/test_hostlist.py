@@ -2,6 +2,7 @@
 
 import time
 import tracemalloc
+from contextlib import suppress
 
 import pytest
 from ClusterShell.NodeSet import NodeSet
@@ -111,8 +112,6 @@ def test_long_lists_take_linear_time(text):
     """A list of a megabyte is looked at once, not once a comma."""
     begin = time.process_time()
     for expand in (expand_hostlist, expand_location):
-        try:
+        with suppress(LogError):
             expand(text)
-        except LogError as fault:
-            assert "\n" not in str(fault)  # noqa: PT017
     assert time.process_time() - begin < 10

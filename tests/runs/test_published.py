@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrainer import ReplayConfig, RunResult, run_replay
+from bftrainer import ReplayConfig, run_replay
 from bftrainer.runs import Inputs, load_inputs
 
 # maxJ: U with decisions on all events, and on rows of the log only.
@@ -37,12 +37,6 @@ def first_nodes(published: Path) -> Inputs:
     return load_inputs(config(published, node_count=1024, forward_time_s=120.0))
 
 
-@pytest.fixture(scope="module")
-def whole(published: Path) -> RunResult:
-    """The whole published replay, as a user types it."""
-    return run_replay(config=config(published, baseline=False))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("decide_on", ["all", "nodes"])
 @pytest.mark.parametrize("max_tasks", EFFICIENCY)
@@ -58,16 +52,6 @@ def test_efficiency(published, first_nodes, max_tasks, decide_on):
         losses += [summary[f"{name}_loss_work"] / summary["ideal_work"] for name in ("preemption", "rescale")]
         assert losses == pytest.approx(LOSSES[max_tasks], abs=0.02)
     assert summary["decisions"] == summary["decisions_optimal"]
-
-
-@pytest.mark.slow
-def test_the_whole_log(whole):
-    """Every task of the published set completes, and every decision is proven optimal."""
-    summary = whole.summary()
-    assert summary["end_reason"] == "finished"
-    assert (summary["nodes_total"], summary["tasks_completed"]) == (4734, 1000)
-    assert summary["decisions"] == summary["decisions_optimal"] > 6000
-    assert summary["work_done"] == pytest.approx(sum(task.spec.work for task in whole.recording.tasks), rel=1e-12)
 
 
 def test_names_in_small_letters(published, tmp_path):

@@ -15,7 +15,6 @@ from solvers.milp import best_of_few
 from solvers.option_pruning import (
     EFFORT,
     PARTIAL,
-    SearchResult,
     fitting_options,
     option_table,
     prune,
@@ -28,17 +27,6 @@ from tests.examples import examples
 from tests.reference.exhaustive import enumerate_allocations
 from tests.solvers.known_optima import WITH_ROWS, linear, problem
 from tests.solvers.support import any_problems, best_of
-
-
-def near(value: float) -> object:
-    """A value but for rounding."""
-    return pytest.approx(value, rel=1e-9, abs=1e-9)
-
-
-def search_from_relaxation(asked: AllocationProblem, effort: float = math.inf) -> SearchResult:
-    """Result of a search."""
-    table = option_table(asked)
-    return search(table, relax(table), math.inf, effort=effort)
 
 
 @pytest.mark.parametrize(("capped", "most"), [(False, 0.005), (True, 0.02)], ids=["plain", "capped"])
@@ -70,11 +58,13 @@ def test_an_ended_search_holds_its_start(limit: str, monkeypatch: pytest.MonkeyP
 def test_a_search_that_proves_nothing_finds_something(seed: int) -> None:
     """Where its effort ends, the most promising labels are followed to the end, and most of the shortfall goes."""
     asked = power_instance(np.random.default_rng(seed), 30, 391, equal=True)
-    start, ended = (search_from_relaxation(asked, effort) for effort in (PARTIAL, PARTIAL + 1))
+    table = option_table(asked)
+    relaxed = relax(table)
+    start, ended = (search(table, relaxed, math.inf, effort=effort) for effort in (PARTIAL, PARTIAL + 1))
     assert (start.is_proven, ended.is_proven, ended.least) == (False, False, start.least)
     assert ended.shortfall < 0.15 * start.shortfall
-    value = check(asked, choices=ended.choices.tolist())
-    assert value == near(relax(option_table(asked)).bound - ended.shortfall)
+    shown = relaxed.bound - ended.shortfall
+    assert check(asked, choices=ended.choices.tolist()) == pytest.approx(shown, rel=1e-9, abs=1e-9)
 
 
 @given(asked=any_problems())

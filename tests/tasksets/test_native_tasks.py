@@ -176,7 +176,6 @@ def test_bad_files(tmp_path, text, message):
     with pytest.raises(InvalidTaskError) as caught:
         read_task_set(tmp_path / "jobs.toml")
     assert str(caught.value).startswith(f"{tmp_path}/jobs.toml{message}")
-    assert "\n" not in str(caught.value)
 
 
 def test_tables_are_no_task_sets(tmp_path):
