@@ -6,11 +6,10 @@ import subprocess
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bftrainer.errors import BftrainerError
-from bftrainer.parallel import as_ready, in_order
+from bftrainer.parallel import in_order
 from bftrainer.supervisor import descendants
 from tests.tiny import installed
 from tests.waiting import alive, until
@@ -123,24 +122,6 @@ def test_what_ends_its_process_is_given_up():
     """After three times, as a fourth would end the same way."""
     with pytest.raises(BftrainerError, match="ended abruptly, 3 times"):
         list(in_order(end, [1, 2], 2))
-
-
-class Summed:
-    """Work that has an array."""
-
-    def __init__(self, values):
-        self.values = values
-
-    def __call__(self, number):
-        """The sum, and whether the array can be written and is mapped."""
-        return int(self.values.sum()) + number, self.values.flags.writeable, isinstance(self.values, np.memmap)
-
-
-@pytest.mark.long
-def test_processes_share_the_arrays_of_their_work():
-    """They map one copy of large ones, which none can write."""
-    found = dict(as_ready(Summed(np.arange(1_000_000)), [0, 1, 2], 2))
-    assert found == {number: (499_999_500_000 + number, False, True) for number in range(3)}
 
 
 @pytest.mark.long

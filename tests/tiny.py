@@ -64,31 +64,21 @@ def scaling_frame() -> pd.DataFrame:
     return pd.DataFrame(data | {"Tsub": bounds_frame()["Tsub"]}, index=pd.Index(["J0", "J1"], dtype=object))
 
 
-TASKS_TOML = """\
-schema = 1
+TASKS_TOML = "schema = 1\n" + "".join(
+    f"""\
 [[task]]
-name = "J0"
+name = "{name}"
 min_nodes = 1
 max_nodes = 4
-work = 50.0
-grow_cost_s = 2.0
-shrink_cost_s = 1.0
-[task.scaling]
-nodes = [0, 1, 2, 4]
-throughput = [0.0, 1.0, 2.0, 4.0]
-[[task]]
-name = "J1"
-min_nodes = 1
-max_nodes = 4
-work = 500.0
+work = {work}
 grow_cost_s = 2.0
 shrink_cost_s = 1.0
 [task.scaling]
 nodes = [0, 1, 2, 4]
 throughput = [0.0, 1.0, 2.0, 4.0]
 """
-
-
+    for name, work in (("J0", 50.0), ("J1", 500.0))
+)
 SWEEP = 'schema = 1\n[base]\nnode_log = "evt.pkl"\ntasks = "tasks.toml"\nsolver = "dp"\n[grid]\nTfwd = [5, 20]\n'
 """A sweep over two forward times."""
 

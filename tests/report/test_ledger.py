@@ -1,6 +1,7 @@
 """The ledger: each idle node-second once, in the part that says where it went, and what limited a run."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from bftrainer import run_replay
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.report.glossary import limit_in_words
 from bftrainer.report.ledger import PARTS, find_limit
+from tests.replay.support import linear_task
 from tests.tiny import write_inputs
 
 S = 1_000_000_000
+task = partial(linear_task, rate=1.0, most=2, work=1e6)
 
 
 def log_of(spans, end_s, nodes=4):
@@ -28,11 +31,6 @@ def log_of(spans, end_s, nodes=4):
         node=np.array(node, dtype=np.int32),
         idle=np.array(idle, dtype=np.bool_),
     )
-
-
-def task(name="J0", most=2, work=1e6, **more):
-    """A task with linear scaling of 1 work/s and node."""
-    return TaskSpec(name, 1, most, work, ScalingCurve.linear(1.0, most), **more)
 
 
 def ledger(log, tasks, **options):

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,22 +11,19 @@ from hypothesis import given
 
 import solvers
 from bftrainer import RunResult, run_replay
-from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
+from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.runs.efficiency import Efficiency, compute_efficiency
 from solvers.dynamic_programme import DynamicProgramme
 from tests.examples import examples
 from tests.reference.replayer import Replay
 from tests.reference.rules import Rules
+from tests.replay.support import linear_task
 from tests.worlds import NS, World, inputs_of, pool, worlds
 
 many = examples(60)
-
-
-def task(name: str = "J0", **changes: Any) -> TaskSpec:
-    """1 work/s and node on up to 4 nodes, more work than there is time for; growing costs 5 s, shrinking 3 s."""
-    fields = {"min_nodes": 1, "max_nodes": 4, "work": 1e6, "scaling": ScalingCurve.linear(1.0, 4)}
-    return TaskSpec(name, **(fields | {"grow_cost_s": 5.0, "shrink_cost_s": 3.0} | changes))
+# More work than there is time for; growing costs 5 s, shrinking 3 s.
+task = partial(linear_task, rate=1.0, work=1e6, grow_cost_s=5.0, shrink_cost_s=3.0)
 
 
 def replayed(log: NodeLog, *tasks: TaskSpec, **options: Any) -> RunResult:

@@ -60,11 +60,13 @@ def test_known_optimum(name: str, known: KnownOptimum, prune: bool) -> None:
 
 
 class Family(NamedTuple):
-    """Problems, the solvers that are asked, and what the best allocation is worth."""
+    """So many problems, the solvers that are asked, what the best allocation is worth, and how many nightly."""
 
-    draw: Callable[[], list[AllocationProblem]]
+    draw: Callable[[int], list[AllocationProblem]]
+    count: int
     solvers: tuple[str, ...]
     best: Callable[[AllocationProblem], float] = plain_optimum
+    nightly: int | None = None
 
 
 def best_by_dp(asked: AllocationProblem) -> float:
@@ -72,10 +74,10 @@ def best_by_dp(asked: AllocationProblem) -> float:
     return solve(get_solver("dp"), asked, Limits()).objective
 
 
-def resized() -> list[AllocationProblem]:
+def resized(count: int) -> list[AllocationProblem]:
     """Values near either end of the range of floats, and others far from 1."""
     made = []
-    for asked, size in itertools.product(problems(2, 3, 12, 6), (1e-310, 1e-30, 1e30, 1e300)):
+    for asked, size in itertools.product(problems(2, 3, 12, count), (1e-310, 1e-30, 1e30, 1e300)):
         largest = max(np.abs(task.values).max() for task in asked.tasks)
         scaled = [replace(task, values=task.values / largest * size) for task in asked.tasks]
         made.append(replace(asked, tasks=tuple(scaled)))
@@ -103,40 +105,33 @@ def alike_under_cap(count: int) -> list[AllocationProblem]:
 LARGE = ("dp", "cbc", "highs", "gurobi")
 CAPPED = (*TAKES_CAPACITIES, *STEPS)
 FAMILIES = {
-    "3 x 12": Family(lambda: problems(1, 3, 12, 20), EXACT),
-    "5 x 40": Family(lambda: problems(1, 5, 40, 20), LARGE),
-    "10 x 130": Family(lambda: problems(1, 10, 130, 16), LARGE),
-    "12 x 391": Family(lambda: problems(1, 12, 391, 8), LARGE),
-    "near ties, 4 x 20": Family(lambda: near_ties(5, 4, 20, 20, max_nodes=12), EXACT),
-    "near ties, 10 x 130": Family(lambda: near_ties(5, 10, 130, 10), ("dp", "cbc", "gurobi")),
-    "near ties for HiGHS": Family(lambda: near_ties(5, 10, 130, 4), ("highs",)),
-    "any size": Family(resized, EXACT),
-    "partly preempted": Family(lambda: published(80), ("node-level", "dp")),
-    "alike under a cap": Family(lambda: alike_under_cap(8), ("labels", "model"), best_by_dp),
-}
-SLOW = {
-    "many, 5 x 40": Family(lambda: problems(1, 5, 40, 60), LARGE),
-    "many, 10 x 130": Family(lambda: problems(1, 10, 130, 60), LARGE),
-    "many, 12 x 391": Family(lambda: problems(1, 12, 391, 20), LARGE),
-    "many near ties": Family(lambda: near_ties(5, 10, 130, 60), ("dp", "cbc", "gurobi")),
-    "many partly preempted": Family(lambda: published(600), ("node-level",)),
+    "3 x 12": Family(lambda count: problems(1, 3, 12, count), 20, EXACT),
+    "5 x 40": Family(lambda count: problems(1, 5, 40, count), 20, LARGE, nightly=60),
+    "10 x 130": Family(lambda count: problems(1, 10, 130, count), 16, LARGE, nightly=60),
+    "12 x 391": Family(lambda count: problems(1, 12, 391, count), 8, LARGE, nightly=20),
+    "near ties, 4 x 20": Family(lambda count: near_ties(5, 4, 20, count, max_nodes=12), 20, EXACT),
+    "near ties, 10 x 130": Family(lambda count: near_ties(5, 10, 130, count), 10, ("dp", "cbc", "gurobi"), nightly=60),
+    "near ties for HiGHS": Family(lambda count: near_ties(5, 10, 130, count), 4, ("highs",)),
+    "any size": Family(resized, 6, EXACT),
+    "partly preempted": Family(published, 80, ("node-level", "dp"), nightly=600),
+    "alike under a cap": Family(alike_under_cap, 8, ("labels", "model"), best_by_dp),
 }
 
 
 @pytest.mark.parametrize(
-    ("name", "family", "prune"),
+    ("name", "family", "count", "prune"),
     [
-        pytest.param(name, family, prune, marks=[pytest.mark.slow] if family in SLOW else [])
-        for family in FAMILIES | SLOW
-        for name in (FAMILIES | SLOW)[family].solvers
+        pytest.param(name, family, count, prune, marks=[pytest.mark.slow] if count == each.nightly else [])
+        for family, each in FAMILIES.items()
+        for name in each.solvers
+        for count in filter(None, (each.count, each.nightly))
         for prune in ((True,) if name in (*STEPS, "node-level") else (True, False))
     ],
 )
-def test_optima(name: str, family: str, prune: bool, capfd: pytest.CaptureFixture[str]) -> None:
+def test_optima(name: str, family: str, count: int, prune: bool, capfd: pytest.CaptureFixture[str]) -> None:
     """Optima are found to 1e-9 and proven, no bound is below them, and not one character is printed."""
-    draw, _, best_worth = (FAMILIES | SLOW)[family]
-    for number, asked in enumerate(draw()):
-        best, result = best_worth(asked), answer(name, asked, Limits(prune=prune))
+    for number, asked in enumerate(FAMILIES[family].draw(count)):
+        best, result = FAMILIES[family].best(asked), answer(name, asked, Limits(prune=prune))
         assert (result.held, result.objective) == (Held.OPTIMAL, pytest.approx(best, rel=1e-9, abs=0)), number
         assert check(asked, result.counts, choices=result.choices) == result.objective <= result.bound, number
         assert result.bound >= best - 1e-9 * abs(best), number

@@ -156,13 +156,3 @@ def test_claims_are_told_on_every_surface(tmp_path) -> None:
     wrong = [line for line in audit(tmp_path).wrong if "held: claimed with 0" in line]
     assert len(wrong) == claimed
     assert wrong[0].endswith("is possible")
-
-
-def test_the_example_solver_works() -> None:
-    """The class shown in docs/dev/extending.md answers a problem through the registry's wrapper."""
-    text = (DOCS / "extending.md").read_text()
-    [code] = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "def solve" in block]
-    namespace: dict[str, type] = {}
-    exec(code, namespace)
-    result = solve(namespace["LargestFirst"](), problem(linear(1.0, 3), linear(2.0, 3), nodes=4), Limits())
-    assert (result.counts, result.objective) == ((1, 3), 7.0)
