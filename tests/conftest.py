@@ -67,12 +67,6 @@ def published() -> Path:
 
 
 @pytest.fixture(scope="session")
-def sample_logs(published: Path) -> Path:
-    """Folder of real scheduler logs, one or more of each format."""
-    return published.parent / "logs"
-
-
-@pytest.fixture(scope="session")
 def fixtures() -> Path:
     """Small frames pickled by several versions of pandas, the plain log in all protocols."""
     return Path(__file__).parent / "legacy" / "fixtures"

@@ -2,8 +2,6 @@
 
 from hypothesis import settings
 
-__all__ = ["examples"]
-
 FEWEST = 5
 
 

@@ -29,14 +29,15 @@ class Scripted:
 
 
 class Failing:
-    """The dynamic programme, but for the decisions that are to fail."""
+    """The dynamic programme, which counts what it is asked, but for the decisions that are to fail."""
 
     name, exact, extra_rows, capacities, requires = "failing", True, False, True, ()
 
-    def __init__(self, error: BaseException) -> None:
-        self.error, self.fails = error, False
+    def __init__(self, error: BaseException, *, fails: bool = False) -> None:
+        self.error, self.fails, self.asked = error, fails, 0
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
+        self.asked += 1
         if self.fails:
             raise self.error
         return get_solver("dp").solve(problem, limits)

@@ -45,18 +45,12 @@ def node_logs(draw, max_nodes: int = 5, max_rows: int = 8) -> NodeLog:
 
 
 @st.composite
-def curves(draw, max_nodes: int = 32) -> ScalingCurve:
-    """Curves of any shape, with a credit of their own or not."""
-    counts = sorted(draw(st.sets(st.integers(1, max_nodes), min_size=1, max_size=5)))
-    values = st.lists(not_negative, min_size=len(counts), max_size=len(counts))
-    credit = draw(st.one_of(st.none(), values))
-    return ScalingCurve((0, *counts), (0.0, *draw(values)), None if credit is None else (0.0, *credit))
-
-
-@st.composite
 def tasks(draw, name: str | None = None, dated: bool | None = None) -> TaskSpec:
     """Tasks with each field drawn; `dated`: submitted by date, or by seconds, or either if None."""
-    curve = draw(curves())
+    counts = sorted(draw(st.sets(st.integers(1, 32), min_size=1, max_size=5)))
+    values = st.lists(not_negative, min_size=len(counts), max_size=len(counts))
+    credit = draw(st.one_of(st.none(), values))
+    curve = ScalingCurve((0, *counts), (0.0, *draw(values)), None if credit is None else (0.0, *credit))
     most = draw(st.integers(1, curve.max_nodes))
     by_date = draw(st.booleans()) if dated is None else dated
     deadline = draw(st.sampled_from(["none", "date", "seconds"]))

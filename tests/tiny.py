@@ -36,32 +36,29 @@ class Done:
         return json.loads(self.out)
 
 
-def log_frame() -> pd.DataFrame:
-    """The node log: one row per 10 s, 1 = idle."""
-    states = [[1, 1, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1], [0, 0, 1, 1], [0, 0, 1, 1]]
+@cache
+def inputs() -> dict[str, bytes]:
+    """The files of the world, by name."""
+    states = [[1, 1, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1], [0, 0, 1, 1], [0, 0, 1, 1]]  # one row per 10 s, 1 = idle
     times = pd.DatetimeIndex([START + pd.Timedelta(seconds=10 * row) for row in range(5)])
-    columns = pd.Index(list("abcd"), dtype=object)
-    return pd.DataFrame(np.array(states, dtype=np.int8), index=times, columns=columns)
-
-
-def bounds_frame() -> pd.DataFrame:
-    """The tasks' bounds."""
-    data = {
+    nodes, tasks = (pd.Index(names, dtype=object) for names in (list("abcd"), ["J0", "J1"]))
+    submissions = pd.DatetimeIndex([START, START])
+    bounds = {
         "Tcup": [2.0, 2.0],
         "Tcdw": [1.0, 1.0],
         "Jmin": [1.0, 1.0],
         "Jmax": [4.0, 4.0],
         "Pmax": [50.0, 500.0],
-        "Tsub": pd.DatetimeIndex([START, START]),
+        "Tsub": submissions,
     }
-    return pd.DataFrame(data, index=pd.Index(["J0", "J1"], dtype=object))
-
-
-def scaling_frame() -> pd.DataFrame:
-    """The tasks' scalability."""
     counts, rates = [0, 1, 2, 4], [0.0, 1.0, 2.0, 4.0]
-    data = {"Ns": [counts, counts], "Ps": [rates, rates], "Os": [rates, rates]}
-    return pd.DataFrame(data | {"Tsub": bounds_frame()["Tsub"]}, index=pd.Index(["J0", "J1"], dtype=object))
+    scaling = {"Ns": [counts, counts], "Ps": [rates, rates], "Os": [rates, rates], "Tsub": submissions}
+    frames = {
+        "evt.pkl": pd.DataFrame(np.array(states, dtype=np.int8), index=times, columns=nodes),
+        "Jbnd.pkl": pd.DataFrame(bounds, index=tasks),
+        "JNPs.pkl": pd.DataFrame(scaling, index=tasks),
+    }
+    return {name: pickle.dumps(frame) for name, frame in frames.items()} | {"tasks.toml": TASKS_TOML.encode()}
 
 
 TASKS_TOML = "schema = 1\n" + "".join(
@@ -81,13 +78,6 @@ throughput = [0.0, 1.0, 2.0, 4.0]
 )
 SWEEP = 'schema = 1\n[base]\nnode_log = "evt.pkl"\ntasks = "tasks.toml"\nsolver = "dp"\n[grid]\nTfwd = [5, 20]\n'
 """A sweep over two forward times."""
-
-
-@cache
-def inputs() -> dict[str, bytes]:
-    """The files of the world, by name."""
-    frames = {"evt.pkl": log_frame(), "Jbnd.pkl": bounds_frame(), "JNPs.pkl": scaling_frame()}
-    return {name: pickle.dumps(frame) for name, frame in frames.items()} | {"tasks.toml": TASKS_TOML.encode()}
 
 
 def write_inputs(folder: Path) -> None:

@@ -3,8 +3,6 @@
 import time
 from pathlib import Path
 
-__all__ = ["alive", "until"]
-
 # Longer than anything here takes on the busiest machine: only what never comes true meets it.
 LONGEST_S = 120.0
 

@@ -174,18 +174,6 @@ def reference(name: str, variant: str) -> Reference:
         return Reference(facts(here), ended.events, written)
 
 
-def draw_trouble(rng: random.Random, kind: str, usual: Reference) -> Trouble:
-    """A trouble of a kind, at some event or size of file."""
-    at = rng.randint(1, max(usual.events, 1))
-    match kind:
-        case "kill":
-            return Trouble(rng.choice(KILLS), at)
-        case "fault":
-            return Trouble(rng.choice(FAULTS), at)
-        case _:
-            return Trouble(at=0, file_bytes=int(math.exp(rng.uniform(0, math.log(usual.bytes + 1000)))))
-
-
 def is_result(command: Command, name: str) -> bool:
     """Whether a path is that of results of a command; what it is writing to is not, nor a journal that goes last."""
     unfinished = {LOCK, ".new", f".new{LOCK}", JOURNAL} & {*name.split("/")}
@@ -243,7 +231,11 @@ def try_trouble(name: str, seed: int) -> None:
         if rng.random() < 0.5:
             assert run(command.typed(old), here, NO_TROUBLE, env).done.status == 0
             variants.append(old)
-        trouble = draw_trouble(rng, kind, usual)
+        at = rng.randint(1, max(usual.events, 1))
+        if kind == "size":
+            trouble = Trouble(at=0, file_bytes=int(math.exp(rng.uniform(0, math.log(usual.bytes + 1000)))))
+        else:
+            trouble = Trouble(rng.choice(KILLS if kind == "kill" else FAULTS), at)
         ended = run(command.typed(new), here, trouble, env)
         try:
             check_end(ended, kind)

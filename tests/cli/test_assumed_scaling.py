@@ -10,6 +10,7 @@ from bftrainer.terms import ON_SCALING
 from tests.tiny import SWEEP
 
 MENDS = ("-scfn", "--scaling")
+WORLD = ("-ndmap", "evt.pkl", "-bdfn", "Jbnd.pkl", "--solver", "dp")
 TOUCHED_ROWS = (
     *("occupancy", "  below large idle", "work done", "efficiency U", "ledger"),
     *("return on investment", "tasks ", "makespan", "turnaround", "waiting", "preemptions, rescales"),
@@ -24,16 +25,10 @@ def call(call, here):
 
 
 @pytest.fixture
-def world():
-    """Options of a replay without measured scaling."""
-    return ("-ndmap", "evt.pkl", "-bdfn", "Jbnd.pkl", "--solver", "dp")
-
-
-@pytest.fixture
-def two(call, world, here):
+def two(call, here):
     """The directory with a run that assumes, and one that does not."""
-    assert call("replay", *world, "--output-dir", "assumed").status == 0
-    assert call("replay", *world[:2], "-bdfn", "tasks.toml", *world[4:], "--output-dir", "measured").status == 0
+    assert call("replay", *WORLD, "--output-dir", "assumed").status == 0
+    assert call("replay", *WORLD[:2], "-bdfn", "tasks.toml", *WORLD[4:], "--output-dir", "measured").status == 0
     return here
 
 
@@ -47,9 +42,9 @@ def test_tasks_that_none_can_end_are_told_before_the_run(call, here):
     assert "none of which takes less than 7,922 years" in done.out
 
 
-def test_result_table(call, world):
+def test_result_table(call):
     """Each figure that rests on it is marked, the others are not, and one row names the options."""
-    lines = call("replay", *world, "--large-idle", 4).out.splitlines()
+    lines = call("replay", *WORLD, "--large-idle", 4).out.splitlines()
     told = [line for line in lines if line.startswith("assumed scaling")]
     assert len(told) == 1
     assert all(option in told[0] for option in MENDS)
@@ -60,7 +55,7 @@ def test_result_table(call, world):
         assert set(found) <= marked, row
         assert found or row == "makespan"
     assert not any(line.startswith(("events", "idle nodes", "optimality", "decision time")) for line in marked)
-    assert "assumed" not in call("replay", *world[:2], "-bdfn", "tasks.toml", *world[4:], "--force").out
+    assert "assumed" not in call("replay", *WORLD[:2], "-bdfn", "tasks.toml", *WORLD[4:], "--force").out
 
 
 def test_summary_and_compare(call, two):
@@ -83,17 +78,17 @@ def test_summary_and_compare(call, two):
     assert runs[1]["assumed_scaling"].startswith("linear from 1 work/s")
 
 
-def test_campaigns(call, world, here):
+def test_campaigns(call, here):
     """Sweeps, forecasts and advice say it beside what they print, and in their JSON."""
     (here / "s.toml").write_text(SWEEP.replace("tasks.toml", "Jbnd.pkl"))
     swept = call("sweep", "s.toml", "--workers", 1)
     assert re.search(r"^0 +5 +\* \S+ % +\* ", swept.out, re.MULTILINE)
     assert_note(next(line for line in swept.out.splitlines() if line.startswith("* ")))
     assert_note(call("sweep", "s.toml", "--resume", "--workers", 1, "--json").json[0]["assumed_scaling"])
-    words = ("forecast", "--deadline", "20s", "--horizon", 30, *world, "--stretches", 2, "--workers", 1)
+    words = ("forecast", "--deadline", "20s", "--horizon", 30, *WORLD, "--stretches", 2, "--workers", 1)
     assert_note(next(line for line in call(*words).out.splitlines() if line.startswith("assumed scaling")))
     assert_note(call(*words, "--json").json["assumed_scaling"])
-    words = ("advise", *world, "--metric", "work_done", "--trials", 2)
+    words = ("advise", *WORLD, "--metric", "work_done", "--trials", 2)
     assert_note(call(*words).out.splitlines()[-1])
     assert_note(call(*words, "--json").json["assumed_scaling"])
 

@@ -6,7 +6,6 @@ import shutil
 
 import pytest
 
-from tests.cli.conftest import check_refusal
 from tests.replayed import change_summary, plain_run
 
 
@@ -50,16 +49,6 @@ def test_what_cannot_be_audited_is_one_line(call, good, wrong):
         assert (done.status, done.err.count("\n"), "\x1b" in done.err) == (2, 1, False)
         assert done.err.count(str(wrong)) == 1
         assert re.search(rf"{re.escape(str(good))}: \d+ checks, 0 wrong", done.out)
-
-
-def test_damage(call, good, wrong):
-    """A file that was cut off is refused by its readers."""
-    for name in ("summary.json", "step-logs.csv", "decisions.parquet"):
-        content = (good / name).read_bytes()
-        (wrong / name).write_bytes(content[: len(content) // 2])
-        for words in (("report", wrong, "-o", "x.html"), ("audit", wrong)):
-            check_refusal(call(*words), name)
-        (wrong / name).write_bytes(content)
 
 
 def test_an_objective_of_ones_own(call, here, monkeypatch):

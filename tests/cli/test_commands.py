@@ -28,12 +28,36 @@ for line in {["", "zeus", *(f"{name} --help" for name in ALL)]}:
 """
 
 
-@pytest.mark.parametrize(("code", "light"), [("import bftrainer", {"click"}), (HELPS, set())], ids=["import", "help"])
-def test_help_imports_nothing_heavy(code, light):
-    """Help answers at once: neither data libraries nor solvers are loaded for it, nor for `import bftrainer`."""
+READS = """
+from bftrainer.files.opening import sample_path, SAMPLE_NODE_LOG, SAMPLE_TASKS
+from bftrainer.nodelogs import read_node_log
+from bftrainer.tasksets import read_task_set
+read_node_log(sample_path(SAMPLE_NODE_LOG)), read_task_set(sample_path(SAMPLE_TASKS))
+"""
+DESCRIBES = """
+from solvers import registry, supervised
+assert [registry.get_solver(name).exact for name in registry.names()] and not supervised._idle
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "heavy"),
+    [
+        ("import bftrainer", HEAVY | {"click"}),
+        # Help answers at once.
+        (HELPS, HEAVY),
+        # Native files are read without libraries that take as long to load as a small replay.
+        (READS, {"pandas", "pydantic"}),
+        # Names, capabilities and availability of solvers are told without their libraries and another process.
+        (DESCRIBES, {"mip", "highspy", "gurobipy", "pandas"}),
+    ],
+    ids=["import", "help", "reading", "solvers"],
+)
+def test_nothing_heavy_is_imported_for_nothing(code, heavy):
+    """Neither data libraries nor solvers are loaded where they are not asked."""
     report = "\nimport sys, json; print('\\n' + json.dumps(sorted({m.partition('.')[0] for m in sys.modules})))"
     done = subprocess.run([sys.executable, "-c", code + report], capture_output=True, text=True, check=True)
-    assert not set(json.loads(done.stdout.splitlines()[-1])) & (HEAVY | light)
+    assert not set(json.loads(done.stdout.splitlines()[-1])) & heavy
 
 
 @pytest.mark.parametrize("name", ALL)

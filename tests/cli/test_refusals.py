@@ -17,14 +17,11 @@ from bftrainer.cli.group import cli, read_removed
 from tests.cli.conftest import Call, all_commands, check_refusal
 from tests.cli.test_import import SACCT, SWF
 from tests.cli.test_master import JOB as MASTER_JOB
+from tests.legacy.test_pickle import Payload
 from tests.recurring import JOB, TRACES, write_world
 from tests.tiny import TASKS_TOML, contents
 
-GOALS = {
-    "nan": "return counts * float('nan')",
-    "shape": "return counts[1:]",
-    "ending": "raise SystemExit(0)",
-}
+GOALS = {"nan": "return counts * float('nan')", "shape": "return counts[1:]", "ending": "raise SystemExit(0)"}
 """Objectives that answer nonsense at their first decision."""
 FILES = {
     "s.csv": "".join(f"0,add,n{number}\n" for number in range(20)) + "1800000,remove,n3\n7200000,remove,n9\n",
@@ -237,13 +234,6 @@ def command_lines() -> list[tuple[str, str]]:
     return lines
 
 
-class Hostile:
-    """Executes a command when it is unpickled by an ordinary reader."""
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.system, ("touch pwned",)
-
-
 @pytest.fixture
 def world(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Files that the commands need to come as far as their fault."""
@@ -251,7 +241,7 @@ def world(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_world(here)
     (here / "folder").mkdir()
     (here / "folder" / "thesis.tex").touch()
-    (here / "hostile.pkl").write_bytes(pickle.dumps({"a": [(Hostile(),)]}))
+    (here / "hostile.pkl").write_bytes(pickle.dumps({"a": [(Payload(os.system, "touch pwned"),)]}))
     for name, text in FILES.items():
         (here / name).write_text(text)
     (here / "noise").write_bytes(b"\x00\x01\x02")

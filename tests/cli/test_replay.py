@@ -1,7 +1,9 @@
 """`bftrainer replay`: what it prints, where it writes, and what its options mean."""
 
+import errno
 import io
 import json
+import pkgutil
 import signal
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from bftrainer.cli.replay import render_summary
 from bftrainer.cli.replay import replay as replay_command
-from bftrainer.files.directories import JOURNAL
+from bftrainer.files.directories import JOURNAL, MANIFEST, written_files
 from tests.cli.conftest import Call, check_refusal
 from tests.tiny import RESULTS, spawn
 
@@ -214,6 +216,40 @@ def test_an_interrupted_run_is_partial_and_goes_on_from_anywhere(here, signal, s
     assert f"Inputs are those of {here}, where the run was begun." in done.err
     assert json.loads((here / "debug-itrOut" / "summary.json").read_text())["end_reason"] == "window_end"
     assert names(here / "other") == set()
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "status", "said"),
+    [
+        ("bftrainer.runs.run.replay", KeyboardInterrupt(), 130, "Interrupted."),
+        ("bftrainer.runs.write_run", OSError(errno.ENOSPC, "No space left"), 1, "No space left"),
+        ("bftrainer.files.directories.list_written", OSError(errno.ENOSPC, "No space left"), 1, "No space left"),
+    ],
+)
+def test_a_run_is_resumed(call, here, monkeypatch, step, error, status, said):
+    """Killed when all is decided, or without room for results, it is resumed with its own options alone, and once."""
+    before, begun = names(here), ("replay", "--solver", "dp", "--max-events", 20, "--no-baseline", "-o", "r[1]")
+    real = pkgutil.resolve_name(step)
+
+    def fail(*given, **options):
+        real(*given, **options)
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(step, fail)
+        done = call(*begun, "-Tfwd", 20, "--checkpoint-every", "0.000001s")
+    assert (done.status, said in done.err, names(here) - before) == (status, True, {".r[1].new"})
+    check_refusal(call(*begun), "r[1]: An unfinished run is there; --resume continues it, --force starts anew.")
+    for other in (("--solver", "cbc"), ("--json",)):
+        check_refusal(call("replay", "--resume", "r[1]", *other), f"{other[0]} (--resume goes on as the run was begun)")
+    done = call("replay", "--resume", "r[1]")
+    assert (done.status, "r[1]: Resumed after 20 decisions." in done.err) == (0, True)
+    assert names(here) - before == {"r[1]"}
+    assert names(here / "r[1]") == written_files(here / "r[1]") | {MANIFEST}
+    summary = json.loads((here / "r[1]" / "summary.json").read_text())
+    assert (summary["events"], summary["settings"]["forward_time_s"]) == (20, 20.0)
+    check_refusal(call("replay", "--resume", "r[1]"), "Expected an unfinished run to resume, found a finished run.")
+    check_refusal(call("replay", "--resume", "absent"), "found no run")
 
 
 def test_a_failing_objective_keeps_what_was_done(call, replay, here, monkeypatch):

@@ -5,9 +5,7 @@ import re
 import pytest
 
 from tests.cli.conftest import check_refusal
-
-SPOT = "1000,add,a\n1000,add,b\n61000,remove,a\n90000,add,a\n"
-COUNTS = "timestamp,count\n2021-01-01T00:00:00Z,2\n2021-01-01T00:01:00Z,3\n2021-01-01T00:02:00Z,1\n"
+from tests.nodelogs.test_availability import COUNTS, SPOT
 
 
 def test_stats_of_each_kind(call, here):

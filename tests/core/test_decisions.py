@@ -73,8 +73,11 @@ PROBLEMS = {
 
 
 @pytest.mark.parametrize("kind", PROBLEMS)
-def test_decisions_are_those_of_numpy(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counts, value, bound, what is held and what decided are equal, pruned or not, with a gap or without."""
+def test_decisions_and_prunings_are_those_of_numpy(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts, value, bound, what is held and what decided are equal, pruned or not, with a gap or without.
+
+    So are the options left, the known allocation, bound and step of a pruning.
+    """
     rng = np.random.default_rng(71)
     for number in range(150):
         problem = PROBLEMS[kind](rng, number)
@@ -82,14 +85,6 @@ def test_decisions_are_those_of_numpy(kind: str, monkeypatch: pytest.MonkeyPatch
             limits = Limits(time_s=60.0, gap=gap, prune=prune_first)
             found, wanted = both(monkeypatch, lambda p=problem, to=limits: DynamicProgramme().solve(p, to))
             assert found == wanted, (kind, number)
-
-
-@pytest.mark.parametrize("kind", PROBLEMS)
-def test_prunings_are_those_of_numpy(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Options left, the known allocation, bound and step are equal."""
-    rng = np.random.default_rng(72)
-    for number in range(150):
-        problem = PROBLEMS[kind](rng, number)
         found, wanted = both(monkeypatch, lambda p=problem: prune(p))
         assert alike(found, wanted), (kind, number)
 

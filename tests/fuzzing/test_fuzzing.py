@@ -56,10 +56,7 @@ def run(words: list[str]) -> Done:
     with pytest.MonkeyPatch.context() as patch, CliRunner().isolation() as (out, err, _):
         patch.setattr(sys, "argv", ["bftrainer", *words])
         sys.stdout.reconfigure(errors="backslashreplace")  # as the entry point does
-        before = (
-            signal.signal(signal.SIGALRM, HANG),
-            signal.setitimer(signal.ITIMER_REAL, SLOWEST_S),
-        )
+        before = (signal.signal(signal.SIGALRM, HANG), signal.setitimer(signal.ITIMER_REAL, SLOWEST_S))
         try:
             status = guarded(cli, "bftrainer")
         finally:

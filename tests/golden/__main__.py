@@ -19,7 +19,7 @@ def compare_files(names: list[str], *, write: bool) -> int:
     """Measure what these files keep, print what differs from them and, if asked to, write them; how much differs."""
     changes = 0
     for name in names:
-        if GOLDENS[name].is_shared and find_shared_data() is None:
+        if GOLDENS[name].shared and find_shared_data() is None:
             print(f"{name}: left alone, as the shared data are not here")
             continue
         kept = load(name)

@@ -21,11 +21,6 @@ class Golden:
     shared: str | None = None
     times: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether it takes data that the repository does not carry."""
-        return self.shared is not None
-
 
 GOLDENS = {
     "replays.json": Golden(replays.REPLAYS, replays.replay, times=dict.fromkeys(replays.SECONDS, "long")),
@@ -40,5 +35,5 @@ GOLDENS = {
 def measure(name: str, case: str) -> dict[str, Any]:
     """Values of one case of a file, as they are today."""
     golden = GOLDENS[name]
-    data = find_shared_data() if golden.is_shared else None
+    data = find_shared_data() if golden.shared else None
     return golden.measure(golden.cases[case], data / golden.shared if data else None)

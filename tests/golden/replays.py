@@ -8,14 +8,16 @@ library changes it.
 
 import hashlib
 import json
+from contextlib import chdir
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.golden.running import check_command, working_directory
+from tests.golden.running import check_command
 
 SUMMARY = (
     *("end_reason", "nodes_total", "window_start", "window_end", "window_s", "events", "decisions", "limited_by"),
@@ -111,14 +113,14 @@ SECONDS = ("sample, cbc", "sample, fair share", "sample, learned", "sample, lear
 
 def replay(options: tuple[str, ...], data: Path | None = None) -> dict[str, Any]:
     """Figures of a replay with these options; files of the published data are found in `data`."""
-    with working_directory() as folder:
+    with TemporaryDirectory() as folder, chdir(folder):
         for name, text in FILES.items():
             Path(name).write_text(text)
         if "generated.toml" in options:
             check_command(*GENERATED)
         words = [data / word if data and (data / word).is_file() else word for word in options]
         check_command("replay", *words, "--output-dir", "run")
-        return figures(folder / "run")
+        return figures(Path(folder, "run"))
 
 
 def figures(run: Path) -> dict[str, Any]:

@@ -1,10 +1,7 @@
 """Commands called in this process, each in a directory of its own: what they print and write is public."""
 
-from collections.abc import Iterator
-from contextlib import chdir, contextmanager
 from inspect import signature
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from click.testing import CliRunner
 
@@ -33,13 +30,6 @@ def check_command(*words: object) -> Done:
     done = run_command(*words)
     assert done.status == 0, (words, done)
     return done
-
-
-@contextmanager
-def working_directory() -> Iterator[Path]:
-    """Stay in an empty directory, which is then deleted."""
-    with TemporaryDirectory() as folder, chdir(folder):
-        yield Path(folder)
 
 
 def find_shared_data() -> Path | None:

@@ -5,8 +5,9 @@ Words of messages are nobody's contract and are not looked at, but for figures a
 
 import json
 import shlex
+from functools import reduce
+from operator import getitem
 from pathlib import Path
-from typing import Any
 
 import pyarrow.csv
 import pyarrow.parquet
@@ -42,16 +43,10 @@ def check_facts(step: Step, out: str, place: Path) -> None:
         assert all(path.stat().st_size for path in written), (step.words, pattern)
     assert [text for text in step.says if text not in out] == [], (step.words, out)
     for path, value in step.facts.items():
-        there = at_path(json.loads(out), path)
+        keys = [int(key) if key.isdigit() else key for key in path.split("/")]
+        there = reduce(getitem, keys, json.loads(out))
         wanted = pytest.approx(value) if isinstance(value, float) else value
         assert there is not None if value is ANY else there == wanted, (step.words, path, there)
     for name, count in step.rows.items():
         read = pyarrow.parquet.read_table if name.endswith(".parquet") else pyarrow.csv.read_csv
         assert read(place / name).num_rows == count, (step.words, name)
-
-
-def at_path(value: Any, path: str) -> Any:
-    """The value at a path of keys and places."""
-    for part in path.split("/"):
-        value = value[int(part)] if isinstance(value, list) else value[part]
-    return value

@@ -85,14 +85,9 @@ def word(text):
     return b"X" + struct.pack("<I", len(text)) + text.encode()
 
 
-def whole(number):
-    """A number, as a step of a pickle."""
-    return b"J" + struct.pack("<i", number)
-
-
 def many_columns(uses):
     """Frames of four million columns and no rows, each of one block that the file holds once."""
-    most = whole(4_000_000)
+    most = b"J" + struct.pack("<i", 4_000_000)
     kind = b"cnumpy\ndtype\n" + word("i1") + b"\x85R(K\x03" + word("|") + b"NNNtb"
     values = b"cnumpy\n_frombuffer\n(B\x00\x00\x00\x00" + kind + b"(" + most + b"K\x00t" + word("C") + b"tRq\x01"
     place = b"cbuiltins\nslice\n(K\x00" + most + b"K\x01tRq\x02"

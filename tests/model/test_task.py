@@ -6,6 +6,7 @@ import pytest
 
 from bftrainer.errors import InvalidTaskError
 from bftrainer.model import Event, ScalingCurve, TaskSpec, TaskState
+from bftrainer.model.task import NodePoints
 from bftrainer.tasksets import read_task_set, write_task_set
 
 CURVE = ScalingCurve((0, 2, 8), (0.0, 3.0, 9.0))
@@ -32,6 +33,12 @@ def task(**changes):
         ({"submit_s": math.nan}, "a finite submission time, got nan"),
         ({"deadline_s": math.inf}, "a finite deadline, got inf"),
         ({"user": "\udcff"}, r"user to be text, got '\udcff'"),
+        ({"checkpoint_s": -1.0}, "checkpoint_s to be finite and >= 0, got -1.0"),
+        ({"checkpoint_s": NodePoints((1, 2), (3.0, math.inf))}, "checkpoint_s to be finite and >= 0, got inf"),
+        ({"checkpoint_s": 5.0, "restart_s": math.nan}, "restart_s to be finite and >= 0, got nan"),
+        ({"checkpoint_s": 5.0, "restart_s": "fast"}, "restart_s to be a number, got 'fast'"),
+        ({"restart_s": 7.0}, "checkpoint_s with restart_s, got none"),
+        ({"checkpoint_s": 5.0, "checkpoint_interval_s": 0.5}, "checkpoint_interval_s to be finite and >= 1, got 0.5"),
         ({"scaling": None}, "scaling to be a ScalingCurve, got None"),
         ({"name": ""}, "a name, got ''"),
     ],

@@ -35,10 +35,6 @@ def silent(_: str) -> None:
     raise AssertionError("nothing had to be assumed")
 
 
-def rows(log):
-    return [(time_s, joined, left) for time_s, joined, left in log.rows()]
-
-
 def counts(*rows: tuple[int, int]) -> CountTrace:
     """A count trace of (second, count) rows."""
     times, values = zip(*rows, strict=True)
@@ -50,7 +46,7 @@ def test_spot_trace_is_a_node_log(tmp_path):
     (tmp_path / "t.csv").write_text(SPOT)
     log = read_spot_trace(tmp_path / "t.csv", start_ns=7 * S)
     assert (log.nodes, log.start_ns, log.end_ns) == (("a", "b"), 7 * S, 97 * S)
-    assert rows(log) == [(1.0, [0, 1], []), (61.0, [], [0]), (90.0, [0], [])]
+    assert list(log.rows()) == [(1.0, [0, 1], []), (61.0, [], [0]), (90.0, [0], [])]
     write_node_log(tmp_path / "t.parquet", log)  # of which it still is a spot trace, with as many events
     kept = read_availability(tmp_path / "t.parquet", silent)
     assert (kept.kind, kept.event_ns.size) == ("spot", 4)
@@ -77,7 +73,7 @@ def test_spot_traces_round_trip(tmp_path_factory, churn):
     path = tmp_path_factory.mktemp("spot") / "t.csv"
     write_spot_trace(path, log)
     before, after = (
-        [(sorted(one.nodes[i] for i in joined), sorted(one.nodes[i] for i in left)) for _, joined, left in rows(one)]
+        [(sorted(one.nodes[i] for i in joined), sorted(one.nodes[i] for i in left)) for _, joined, left in one.rows()]
         for one in (log, read_spot_trace(path))
     )
     assert after == before
@@ -178,7 +174,7 @@ def test_a_pair_becomes_a_log(tmp_path):
     """Preemptions and additions of one time both happen; what happens first opens the window; nobody else is taken."""
     paths = write_pair(tmp_path, [(60, 2), (120, 1)], [(0, 1), (60, 1)])
     log = read_pair(*paths, initial_nodes=2)
-    assert rows(log) == [(0.0, [0, 1, 2], []), (60.0, [3], [1, 2]), (120.0, [], [3])]
+    assert list(log.rows()) == [(0.0, [0, 1, 2], []), (60.0, [3], [1, 2]), (120.0, [], [3])]
     assert paths[0].read_text() == "dt,preemptions\n1970-01-01T00:01:00Z,2\n1970-01-01T00:02:00Z,1\n"
     paths = write_pair(tmp_path, [(60, 2), (120, 3)], [(0, 1)])
     too_many = r"preemptions\.csv: 1970-01-01T00:02:00Z: Expected to take at most the 1 nodes there are, got 3"
@@ -190,7 +186,7 @@ def test_counts_become_nodes_last_in_first_out():
     """Of two nodes the one that came last leaves first; of several rows at one time the last one counts."""
     log = counts((0, 9), (0, 1), (10, 2), (20, 2), (30, 1), (40, 3)).log()
     assert log.nodes == ("n0001", "n0002", "n0003")
-    assert rows(log) == [(0.0, [0], []), (10.0, [1], []), (30.0, [], [1]), (40.0, [1, 2], [])]
+    assert list(log.rows()) == [(0.0, [0], []), (10.0, [1], []), (30.0, [], [1]), (40.0, [1, 2], [])]
     assert (log.unchanged_ns.tolist(), log.start_ns, log.end_ns) == ([20 * S], 0, 40 * S)
 
 
@@ -227,7 +223,7 @@ def test_rows_of_one_instant_are_rows(tmp_path):
 def test_churn_gives_names_back():
     """At one time nodes are taken first; those that come get other names, and free ones are used again later."""
     log = churn_log((0, 9 * S), 2, [(1 * S, 2, 1), (2 * S, 0, 2)])
-    assert rows(log) == [(0.0, [0, 1], []), (1.0, [2], [0, 1]), (2.0, [0, 1], [])]
+    assert list(log.rows()) == [(0.0, [0, 1], []), (1.0, [2], [0, 1]), (2.0, [0, 1], [])]
     with pytest.raises(LogError, match=r"00:00:01Z: Expected to take at most the 2 nodes there are, got 3\."):
         churn_log((0, 9 * S), 2, [(1 * S, 3, 0)])
 

@@ -29,8 +29,7 @@ def matrices(draw):
 
 def opened(log):
     """What a replay sees of a log."""
-    rows = [(time, joined, left) for time, joined, left in log.rows()]
-    return log.nodes, log.start_ns, log.end_ns, rows
+    return log.nodes, log.start_ns, log.end_ns, list(log.rows())
 
 
 @examples(60)

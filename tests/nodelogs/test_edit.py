@@ -20,8 +20,9 @@ from bftrainer.nodelogs.edit import (
     record_command,
     select_window,
 )
-from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle
+from bftrainer.nodelogs.node_spans import Window, log_of_idle
 from tests.importing import idle_of
+from tests.nodelogs.test_intervals import spans
 from tests.strategies import node_logs
 
 NS = 10**9
@@ -31,9 +32,7 @@ KEY = b"k" * 32
 def log_of(start, end, idle, nodes="abc", **provenance):
     """A log of nodes and their idle intervals in seconds."""
     rows = sorted((nodes.index(name), first, last) for name, spans in idle.items() for first, last in spans)
-    columns = list(zip(*rows, strict=True)) if rows else [(), (), ()]
-    spans = NodeSpans(np.array(columns[0], np.int32), *(np.array(column, np.int64) * NS for column in columns[1:]))
-    return log_of_idle(nodes, Window(start * NS, end * NS), spans, provenance)
+    return log_of_idle(nodes, Window(start * NS, end * NS), spans(*rows), provenance)
 
 
 LOG = log_of(0, 100, {"a": [(0, 100)], "b": [(10, 20), (40, 90)], "c": [(95, 100)]}, partitions={"p": "a,b", "q": "c"})

@@ -13,6 +13,7 @@ from bftrainer.nodelogs import read_node_log, write_node_log
 from bftrainer.nodelogs.edit import filter_log, idle_node_s, note_unknown_ages
 from bftrainer.nodelogs.node_spans import idle_spans
 from bftrainer.runs import ReplayConfig, load_inputs
+from tests.nodelogs.test_intervals import rows
 from tests.report.test_ledger import log_of
 
 S = 1_000_000_000
@@ -20,9 +21,7 @@ S = 1_000_000_000
 
 def spans(log):
     """Idle spans as (node, from, to) in seconds."""
-    idle = idle_spans(log)
-    columns = idle.node, idle.start_ns // S, idle.end_ns // S
-    return list(zip(*(column.tolist() for column in columns), strict=True))
+    return rows(idle_spans(log))
 
 
 def test_a_node_is_offered_once_it_has_been_idle_so_long():

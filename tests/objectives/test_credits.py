@@ -1,7 +1,7 @@
 """Objectives on their own: formulas by hand, what they decide and refuse, and what all of them keep to."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bftrainer import Allocator, Settings
 from bftrainer.errors import InvalidTaskError, SettingsError
-from bftrainer.model import Event, ScalingCurve, TaskSpec, TaskState, is_static
+from bftrainer.model import Event, ScalingCurve, TaskState, is_static
 from bftrainer.objectives import (
     Priority,
     as_given,
@@ -158,23 +158,6 @@ def test_scaled_power_changes_nothing(data, pool, exponent):
     assert credit(energy, scaled(tasks[0], factor)) == pytest.approx(credit(energy, tasks[0]), rel=1e-12)
 
 
-class TwoLimits:
-    """A tuner that offers every task a high and a low limit."""
-
-    def __init__(self) -> None:
-        self.attempts: list[object] = []
-        self.failures: dict[str, str] = {}
-
-    def start(self, task: TaskSpec) -> tuple[TaskSpec, ...]:
-        return tuned(task.name), replace(LOW, name=task.name)
-
-    def ended(self, running: TaskSpec, work_at: Mapping[int, float]) -> None:  # noqa: ARG002
-        raise AssertionError("no run ends here")
-
-    def checkpoint(self, group: str) -> Callable[[], None]:  # noqa: ARG002
-        return lambda: None
-
-
 def test_objectives_see_all_limits_on_offer():
     """A decision measures a task against the best of its limits, not only against the one it runs at."""
     seen: list[TaskState] = []
@@ -183,7 +166,8 @@ def test_objectives_see_all_limits_on_offer():
         seen.append(task)
         return energy(task, counts, now_s)
 
-    live = Allocator([replace(tuned(), run=None)], Settings(watched, "dp", forward_time_s=1.0), tuner=TwoLimits())
+    tuner = Mock(attempts=[], failures={}, start=lambda task: (tuned(task.name), replace(LOW, name=task.name)))
+    live = Allocator([replace(tuned(), run=None)], Settings(watched, "dp", forward_time_s=1.0), tuner=tuner)
     decision = live.on_event(Event.join(0.0, "a", "b"))
     assert [mode.run.power_limit_w for mode in seen[0].modes] == [250, 100]
     assert decision.result.objective == pytest.approx(1.5 * 0.6)

@@ -144,8 +144,6 @@ class Bound:
         return self.rows
 
 
-TWO_TASKS = [plain("J0", rates=(0, 2, 4, 6, 8)), plain("J1")]
-AT_MOST_THREE = Bound(LinearRow(np.ones(2), upper=3.0))
 TWINS = Bound(LinearRow(np.array([1.0, -1.0]), lower=0.0, upper=0.0))
 
 

@@ -42,10 +42,6 @@ class World:
             f"decides on {rules.decide_on}": True,
             "startup cost": rules.startup_cost == "full",
             f"initially {rules.initial}": rules.initial != "solve",
-            "notice": rules.notice_s > 0.0,
-            "planned": bool(rules.planned),
-            "chosen": rules.give_way == "chosen",
-            "partitions": "partitions" in self.log.provenance,
         }
         return tuple(kind for kind, applies in has.items() if applies)
 
@@ -188,14 +184,12 @@ def draw_rules(rng: np.random.Generator, manner: Manner) -> Rules:
     if manner.is_tuned:
         options = str(rng.choice(["chosen", "pareto", "all"]))
         rules = replace(rules, power_options=options, pue=float(rng.choice([1.0, 1.25])))
-    return replace(rules, power_cap=draw_caps(rng, manner.window_s)) if manner.is_capped else rules
-
-
-def draw_caps(rng: np.random.Generator, window_s: int) -> tuple[tuple[float, float], ...]:
-    """One to four caps, of which eight idle nodes draw up to 250 W."""
-    steps = int(rng.integers(1, 5))
-    length_s = -(-window_s // steps)
-    return tuple((step * float(length_s), float(rng.integers(250, 1500))) for step in range(steps))
+    if manner.is_capped:  # one to four caps, of which eight idle nodes draw up to 250 W
+        steps = int(rng.integers(1, 5))
+        length_s = -(-manner.window_s // steps)
+        caps = tuple((step * float(length_s), float(rng.integers(250, 1500))) for step in range(steps))
+        rules = replace(rules, power_cap=caps)
+    return rules
 
 
 def draw_log(rng: np.random.Generator, manner: Manner) -> NodeLog:

@@ -1,6 +1,7 @@
 """The loop: which instants are events, and where a replay ends."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -9,17 +10,7 @@ from hypothesis import strategies as st
 from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import as_given
-from bftrainer.replay import (
-    Allocator,
-    Observer,
-    Settings,
-    Stop,
-    replay,
-    stop_after,
-    stop_at,
-    stop_first,
-    stop_when,
-)
+from bftrainer.replay import Allocator, Observer, Settings, Stop, replay, stop_after, stop_at, stop_first, stop_when
 from bftrainer.replay.cluster import Due
 from bftrainer.replay.loop import Ending
 from tests.examples import examples
@@ -99,22 +90,16 @@ def test_observers_are_told_in_order():
     """Each observer hears of all that happens, one after the other, and of the end once."""
     heard = []
 
-    class Witness(Observer):
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def on_event(self, cluster, change):  # noqa: ARG002
-            heard.append((self.name, change.time_s, change.is_event))
-
-        def on_decision(self, cluster, adopted):  # noqa: ARG002
-            heard.append((self.name, tuple(adopted.after)))
-
-        def on_end(self, cluster, reason):  # noqa: ARG002
-            heard.append((self.name, reason))
+    def witness(name: str) -> SimpleNamespace:
+        return SimpleNamespace(
+            on_event=lambda _, change: heard.append((name, change.time_s, change.is_event)),
+            on_decision=lambda _, adopted: heard.append((name, tuple(adopted.after))),
+            on_end=lambda _, reason: heard.append((name, reason)),
+        )
 
     rows, names = numbered([FOUR])
     allocator = Allocator([task()], Settings(objective=as_given, solver="dp"), names)
-    assert replay(rows, 10.0, allocator, observers=[Witness("A"), Observer(), Witness("B")]) == "window_end"
+    assert replay(rows, 10.0, allocator, observers=[witness("A"), Observer(), witness("B")]) == "window_end"
     one = [(0.0, True), ((4,),), (10.0, False), ("window_end",)]
     assert heard == [(name, *said) for said in one for name in "AB"]
 

@@ -5,13 +5,7 @@ import re
 
 import pytest
 
-from bftrainer.report.campaign_pages import (
-    Sweep,
-    advice_page,
-    bounds_page,
-    forecast_page,
-    sweep_page,
-)
+from bftrainer.report.campaign_pages import Sweep, advice_page, bounds_page, forecast_page, sweep_page
 from bftrainer.report.metrics import estimate
 from tests.report.conftest import HOSTILE, check_page
 

@@ -5,15 +5,18 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer import run_replay
-from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
+from bftrainer.model import ScalingCurve
+from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle
 from bftrainer.report.glossary import limit_in_words
 from bftrainer.report.ledger import PARTS, find_limit
+from tests.examples import examples
 from tests.replay.support import linear_task
 from tests.tiny import write_inputs
+from tests.worlds import worlds
 
 S = 1_000_000_000
 task = partial(linear_task, rate=1.0, most=2, work=1e6)
@@ -21,16 +24,9 @@ task = partial(linear_task, rate=1.0, most=2, work=1e6)
 
 def log_of(spans, end_s, nodes=4):
     """Log of idle spans: (node, from, to) in seconds."""
-    changes = sorted((at, node, state) for node, a, b in spans for at, state in ((a, True), (b, False)) if at < end_s)
-    times, node, idle = zip(*changes, strict=True) if changes else ((), (), ())
-    return NodeLog(
-        nodes=tuple(f"n{number}" for number in range(nodes)),
-        start_ns=0,
-        end_ns=end_s * S,
-        time_ns=np.array(times, dtype=np.int64) * S,
-        node=np.array(node, dtype=np.int32),
-        idle=np.array(idle, dtype=np.bool_),
-    )
+    node, begin, end = np.array(sorted(spans), dtype=np.int64).reshape(-1, 3).T
+    idle = NodeSpans(node.astype(np.int32), begin * S, end * S)
+    return log_of_idle(tuple(f"n{number}" for number in range(nodes)), Window(0, end_s * S), idle, {})
 
 
 def ledger(log, tasks, **options):
@@ -93,41 +89,12 @@ def test_the_largest_loss_limits():
     assert "33.33 %" in limit_in_words(summary)
 
 
-spans_of_nodes = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 90), st.integers(1, 60)), max_size=12)
-some_tasks = st.lists(
-    st.builds(
-        lambda least, more, work, grow, shrink, at: {
-            "min_nodes": least,
-            "max_nodes": least + more,
-            "work": float(work),
-            "grow_cost_s": grow,
-            "shrink_cost_s": shrink,
-            "submit_s": at,
-        },
-        *(st.integers(1, 2), st.integers(0, 2), st.integers(1, 200)),
-        *(st.floats(0, 20), st.floats(0, 20), st.floats(0, 120)),
-    ),
-    min_size=1,
-    max_size=4,
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    spans_of_nodes, some_tasks, st.integers(1, 3), st.sampled_from(["all", "nodes"]), st.sampled_from([0.0, 7.0]),
-    st.sampled_from(["none", "full"]),
-)  # fmt: skip
-def test_the_parts_add_up(spans, tasks, most, decide_on, after_s, startup):
+@examples(60)
+@given(worlds(), st.sampled_from([0.0, 7.0]), st.sampled_from(["none", "full"]))
+def test_the_parts_add_up(world, after_s, startup):
     """Whatever happens, the parts are the whole; those of free nodes and below the best rate are never negative."""
-    free = {}
-    for node, begin, length in spans:  # no overlaps: the first span of a node counts
-        free.setdefault(node, (node, begin, begin + length))
-    log = log_of(free.values(), 120)
-    roster = [
-        TaskSpec(f"J{n}", scaling=ScalingCurve.amdahl(1.0, 0.9, each["max_nodes"]), **each)
-        for n, each in enumerate(tasks)
-    ]
-    found = ledger(log, roster, max_tasks=most, decide_on=decide_on, offer_after_s=after_s, startup_cost=startup)
+    options = {"max_tasks": world.max_tasks, "decide_on": world.decide_on}
+    found = ledger(world.log, world.tasks, offer_after_s=after_s, startup_cost=startup, **options)
     if not found["idle_node_s"]:
         return
     parts = {part: found.get(part, 0.0) for part in PARTS}

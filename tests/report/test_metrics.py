@@ -70,17 +70,9 @@ def test_work_at():
 def record(submitted_s: float, started_s: float | None, completed_s: float | None, **counts: int) -> TaskRecord:
     """A task with such times."""
     spec = TaskSpec("J", 1, 1, 1.0, ScalingCurve.linear(1.0, 1))
-    fields = {"work_done": 0.0, "node_s": 0.0, "rescales": 0, "preemptions": 0}
-    return TaskRecord(
-        spec,
-        submitted_s,
-        started_s,
-        completed_s,
-        **(fields | counts),
-        rescale_cost=0.0,
-        preemption_cost=0.0,
-        work_total=1.0,
-    )
+    fields = dict.fromkeys(("work_done", "node_s", "rescale_cost", "preemption_cost"), 0.0)
+    fields |= {"work_total": 1.0, "rescales": 0, "preemptions": 0}
+    return TaskRecord(spec, submitted_s, started_s, completed_s, **(fields | counts))
 
 
 def test_task_metrics():

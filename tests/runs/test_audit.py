@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,16 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import InputError, OutputError
-from bftrainer.model import NS_PER_S, NodeLog, ScalingCurve, TaskSpec
 from bftrainer.nodelogs import write_node_log
 from bftrainer.runs import run_replay, write_run
 from bftrainer.runs.audit import audit
 from bftrainer.tasksets import write_task_set
 from tests.examples import examples
+from tests.replay.support import linear_task
 from tests.replayed import change_cell, change_summary, other, plain_run, saving_run, tuned_run
-from tests.worlds import World, saving_worlds, worlds
+from tests.worlds import World, pool, saving_worlds, worlds
 
-NS = 10**9
 Rows = list[dict[str, Any]]
 Summary = dict[str, Any]
 KINDS: dict[str, Callable[[Path], Path]] = {
@@ -294,10 +292,7 @@ def test_any_replay_is_clean(world, options):
 
 def test_work_that_is_done_as_a_run_is_cut():
     """The work is done at 1 s, when the node would leave: `--max-events 1` ends the run before that."""
-    curve = ScalingCurve.linear(1.0, 1)
-    task = TaskSpec("J0", min_nodes=1, max_nodes=1, work=1.0, scaling=curve, shrink_cost_s=1.0)
-    time_ns, node, idle = np.array([0, NS_PER_S]), np.array([0, 0], dtype=np.int32), np.array([True, False])
-    log = NodeLog(("n0",), 0, 600 * NS_PER_S, time_ns, node, idle)
-    world = World(log, (task,), max_tasks=1, decide_on="nodes")
+    task = linear_task(rate=1.0, most=1, work=1.0, shrink_cost_s=1.0)
+    world = World(pool(600, (0, 1), (1, 0)), (task,), max_tasks=1, decide_on="nodes")
     options = {"initial": "solve", "solver": "dp", "max_events": 1, "compat": "none", "baseline": False}
     check_any_replay(world, options)

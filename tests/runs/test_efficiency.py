@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-import solvers
 from bftrainer import RunResult, run_replay
 from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.runs.efficiency import Efficiency, compute_efficiency
-from solvers.dynamic_programme import DynamicProgramme
 from tests.examples import examples
 from tests.reference.replayer import Replay
 from tests.reference.rules import Rules
 from tests.replay.support import linear_task
+from tests.scripted import Failing
 from tests.worlds import NS, World, inputs_of, pool, worlds
 
 many = examples(60)
@@ -88,25 +87,15 @@ def test_tasks_that_no_row_notices_have_no_ideal():
 
 def test_an_interrupt_ends_the_search_for_the_ideal(monkeypatch):
     """The best allocation for each instant is most of a comparison; it is given up as soon as an interrupt comes."""
-    asked: list[None] = []
-
-    class Noting(DynamicProgramme):
-        """Notes that the search has begun."""
-
-        def solve(self, *arguments: Any) -> solvers.SolveResult:
-            """Answer as ever."""
-            asked.append(None)
-            return super().solve(*arguments)
-
-    monkeypatch.setattr("bftrainer.runs.efficiency.get_solver", lambda _: Noting())
+    solver = Failing(ValueError())
+    monkeypatch.setattr("bftrainer.runs.efficiency.get_solver", lambda _: solver)
     log = pool(40, (0, 2), (10, 1), (20, 3), (30, 0))
     replayed(log, task())
-    needed = len(asked)
-    asked.clear()
-    result = replayed(log, task(), interrupted=lambda: bool(asked))
+    needed, solver.asked = solver.asked, 0
+    result = replayed(log, task(), interrupted=lambda: solver.asked > 0)
     assert result.efficiency is None
     assert result.is_partial
-    assert 0 < len(asked) < needed
+    assert 0 < solver.asked < needed
 
 
 def play(world: World, until_s: float | None = None) -> Replay:

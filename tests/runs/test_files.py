@@ -7,7 +7,6 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,30 +23,10 @@ from bftrainer.runs import load_inputs, read_results, write_run
 from bftrainer.runs.audit import audit
 from bftrainer.runs.run_files import read_run, read_runs
 from tests.finished import write_sample_run
+from tests.replayed import written
 from tests.scripted import Scripted
+from tests.test_determinism import bare
 from tests.tiny import write_inputs
-
-NS = 1_000_000_000
-TIME = pa.timestamp("ns", tz="UTC")
-WALL_CLOCK = ("load_s", "replay_s", "baseline_s", "wall_s", "backend_s")
-
-
-def write(result: RunResult, directory: Path) -> Path:
-    """Write a run's files into a new directory."""
-    directory.mkdir()
-    write_run(result, directory)
-    return directory
-
-
-def steady(value: Any) -> Any:
-    """A summary without its wall-clock fields, at every depth."""
-    if isinstance(value, dict):
-        return {
-            key: steady(part)
-            for key, part in value.items()
-            if key not in WALL_CLOCK and not key.startswith("solve_s") and key != "solve_wall_share"
-        }
-    return value
 
 
 @pytest.fixture(scope="module", params=["all", "nodes"])
@@ -56,12 +35,13 @@ def run(request, tmp_path_factory) -> tuple[RunResult, Path, NodeLog]:
     config = ReplayConfig(solver="dp", max_events=300, decide_on=request.param, max_tasks=6, baseline=False)
     inputs = load_inputs(config)
     result = run_replay(inputs=inputs)
-    return result, write(result, tmp_path_factory.mktemp("run") / "out"), inputs.log
+    return result, written(result, tmp_path_factory.mktemp("run") / "out"), inputs.log
 
 
 def test_nothing_of_a_whole_run_is_unknown(tmp_path):
     """Only what no task of the sample has done so soon is null; inputs have checksums, what computed them versions."""
-    summary = json.loads((write(run_replay(solver="dp", max_events=40), tmp_path / "out") / "summary.json").read_text())
+    place = written(run_replay(solver="dp", max_events=40), tmp_path / "out")
+    summary = json.loads((place / "summary.json").read_text())
     optional = {"node_log_zone", "assumed_scaling", "decisions_fallback"}
     unknown = {key for key, value in summary.items() if value is None} - optional
     assert unknown <= {"makespan_s", "turnaround_mean_s", "turnaround_p90_s"}
@@ -78,7 +58,7 @@ def test_long_runs_say_the_same(run, tmp_path, monkeypatch):
     again = run_replay(config=result.config, scratch=tmp_path)
     assert list(tmp_path.iterdir()) == []
     assert len(list(again.recording.timeline.parts())) > 1 < len(list(again.recording.decisions.parts()))
-    place = write(again, tmp_path / "again")
+    place = written(again, tmp_path / "again")
     assert (place / "step-logs.csv").read_bytes() == (directory / "step-logs.csv").read_bytes()
     for name in ("decisions", "tasks", "allocation"):
         whole, cut = (pq.ParquetFile(each / f"{name}.parquet") for each in (directory, place))
@@ -87,7 +67,7 @@ def test_long_runs_say_the_same(run, tmp_path, monkeypatch):
         sizes = [cut.metadata.row_group(group).num_rows for group in range(cut.num_row_groups)]
         assert max(sizes) <= 256 + 16 * 10
     assert len(sizes) > 1 == whole.num_row_groups
-    assert steady(again.summary()) == steady(result.summary())
+    assert bare(again.summary()) == bare(result.summary())
     assert pickle.loads(pickle.dumps(again.recording.timeline)) == result.recording.timeline
 
 
@@ -98,7 +78,7 @@ def test_what_a_solver_does_not_finish_is_recorded(tmp_path):
     inputs = load_inputs(config)
     solver = Scripted((2, 0), None, None, None)
     result = run_replay(inputs=replace(inputs, settings=replace(inputs.settings, solver=solver)))
-    place = write(result, tmp_path / "out")
+    place = written(result, tmp_path / "out")
     table = pq.read_table(place / "decisions.parquet").to_pydict()
     assert table["held"] == ["incumbent", "kept", "kept", "kept"][: len(table["held"])]
     assert set(table["stop_reason"]) == {"time_limit"}
@@ -164,9 +144,7 @@ def test_names_tell_runs_apart(paths, names, tmp_path):
 def test_the_page_of_a_run_in_memory(tmp_path):
     """A run needs no directory to have its page: the one in memory is the one that its files give."""
     result = run_replay(solver="dp", max_events=60, tasks=sample_path(SAMPLE_TUNED_TASKS), idle_power_w=50.0)
-    (tmp_path / "run-itrOut").mkdir()
-    write_run(result, tmp_path / "run-itrOut")
-    write_page(read_runs([tmp_path / "run-itrOut"]), tmp_path / "run.html")
+    write_page(read_runs([written(result, tmp_path / "run-itrOut")]), tmp_path / "run.html")
     result.report(tmp_path / "run-itrOut.html")
     assert (tmp_path / "run-itrOut.html").read_bytes() == (tmp_path / "run.html").read_bytes()
 
@@ -233,10 +211,7 @@ def test_a_start_without_a_zone_is_utc(finished, tmp_path):
         (lambda copy: (copy / "summary.json").unlink(), "with a summary.json, found none"),
         (lambda copy: (copy / "summary.json").write_text("{"), "summary of a run in JSON"),
         (lambda copy: (copy / "summary.json").write_text("[1]"), "summary.json: Input should be a valid dictionary"),
-        (
-            with_summary(schema=99),
-            "schema: Input should be less than or equal to 1. A newer one takes a newer version",
-        ),
+        (with_summary(schema=99), "schema: Input should be less than or equal to 1. A newer one takes a newer version"),
         (with_summary(window_s=None), "window_s: Field required. A run of an earlier version is read by that version"),
         (with_summary(occupancy=float("nan")), "occupancy: Input should be a finite number. It is 'nan'."),
         (with_summary(window_start="yesterday"), "window_start, window_end: Expected times"),

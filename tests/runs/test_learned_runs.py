@@ -77,15 +77,11 @@ def test_a_task_set_says_which_curves_are_learnt(files):
     assert [round(task.spec.scaling.at(4), 6) for task in result.recording.tasks] == [15.0, 3.076923]
 
 
-@pytest.mark.parametrize("scaling", [None, "learned"])
-def test_a_learned_curve_needs_a_truth_to_be_replayed(files, scaling):
-    """Without one, there is nothing to simulate."""
-    with pytest.raises(InvalidTaskError, match=r"tasks.toml, task b: Expected a truth to replay for a learned curve"):
-        load_inputs(ReplayConfig(**files(("a", GIVEN), ("b", LEARNED)), scaling=scaling))
-
-
 def test_there_must_be_a_curve_to_hide(files):
-    """Tasks without any are refused, as are tuned ones, which their settings scale."""
+    """Without one, there is nothing to simulate; tuned tasks are refused too, which their settings scale."""
+    for scaling in (None, "learned"):
+        with pytest.raises(InvalidTaskError, match=r"toml, task b: Expected a truth to replay for a learned curve"):
+            load_inputs(ReplayConfig(**files(("a", GIVEN), ("b", LEARNED)), scaling=scaling))
     with pytest.raises(InvalidTaskError, match=r"Expected curves for --scaling learned to hide; -scfn names them."):
         load_inputs(ReplayConfig(**files(("a", "")), scaling="learned"))
     with pytest.raises(SettingsError, match="Expected no tuned task among those whose curves are learned"):

@@ -1,7 +1,8 @@
 """Objectives, solvers and observers of one's own, handed over as they are: what is decided, recorded and read back."""
 
+from collections import Counter
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, partialmethod
 
 import numpy as np
 import pytest
@@ -15,10 +16,12 @@ from bftrainer.report.comparison import compare_runs
 from bftrainer.runs import write_run
 from bftrainer.runs.audit import audit
 from bftrainer.runs.run_files import read_run, read_summary
-from solvers.dynamic_programme import DynamicProgramme
+from tests.replayed import written
+from tests.scripted import Failing
 from tests.tiny import write_inputs
 
-HERE = __name__
+HERE, SOLVER = __name__, "tests.scripted:Failing"
+NO_IDEAS = RuntimeError("out of ideas")
 
 
 def root(task, counts, now_s):  # noqa: ARG001
@@ -35,21 +38,6 @@ class Boosted:
 
     def __call__(self, task, counts, now_s):
         return self.factor * self.objective(task, counts, now_s)
-
-
-class Counting:
-    """The dynamic programme, which counts what it is asked, and fails if it is to."""
-
-    name, exact, extra_rows, requires = "counting", True, False, ()
-
-    def __init__(self, *, fails=False):
-        self.asked, self.fails = 0, fails
-
-    def solve(self, problem, limits):
-        self.asked += 1
-        if self.fails:
-            raise RuntimeError("out of ideas")
-        return DynamicProgramme().solve(problem, limits)
 
 
 @pytest.fixture
@@ -75,23 +63,23 @@ def test_a_callable_is_an_objective(replay):
 
 def test_an_object_is_a_solver(replay):
     """It is asked once for every decision, of the runs that the efficiency compares with too, and recorded."""
-    solver = Counting()
+    solver = Failing(NO_IDEAS)
     result = replay(solver=solver)
     assert decided(result) == decided(replay())
     assert solver.asked == result.summary()["decisions"] > 0
-    assert result.summary()["solver"] == f"{HERE}:Counting"
+    assert result.summary()["solver"] == SOLVER
     assert replay(solver=solver, baseline=True).efficiency == replay(baseline=True).efficiency
 
 
 def test_an_object_is_a_fallback(replay):
     """A solver that fails is an error that names it; one that is handed over as fallback steps in."""
-    with pytest.raises(SolverError, match="counting: raised RuntimeError: out of ideas"):
-        replay(solver=Counting(fails=True))
-    spare = Counting()
-    result = replay(solver=Counting(fails=True), fallback=spare)
+    with pytest.raises(SolverError, match="failing: raised RuntimeError: out of ideas"):
+        replay(solver=Failing(NO_IDEAS, fails=True))
+    spare = Failing(NO_IDEAS)
+    result = replay(solver=Failing(NO_IDEAS, fails=True), fallback=spare)
     assert decided(result) == decided(replay())
     assert spare.asked == result.summary()["decisions"]
-    assert result.summary()["settings"]["fallback"] == f"{HERE}:Counting"
+    assert result.summary()["settings"]["fallback"] == SOLVER
 
 
 @pytest.mark.parametrize(
@@ -117,9 +105,8 @@ def test_what_records_call_them(target, name):
 def test_own_parts_are_read_back_and_compared(replay, tmp_path):
     """Files of such runs are read, told apart by what they were made with, and audited as far as can be."""
     for name, factor in (("two", 2.0), ("three", 3.0)):
-        (tmp_path / name).mkdir()
-        write_run(replay(solver=Counting(), objective=Boosted(root, factor)), tmp_path / name)
-        assert read_run(tmp_path / name).summary["solver"] == f"{HERE}:Counting"
+        written(replay(solver=Failing(NO_IDEAS), objective=Boosted(root, factor)), tmp_path / name)
+        assert read_run(tmp_path / name).summary["solver"] == SOLVER
     compared = compare_runs(["two", "three"], [read_summary(tmp_path / name) for name in ("two", "three")])
     assert list(compared.settings) == ["objective"]
     assert ["factor=2.0" in compared.settings["objective"][0], "factor=3.0" in compared.settings["objective"][1]]
@@ -142,21 +129,16 @@ class Breaking(Observer):
     """An observer that fails at an event or a decision of some number, or at the end."""
 
     def __init__(self, **at):
-        self.at, self.calls = at, {"on_event": 0, "on_decision": 0, "on_end": 0}
+        self.at, self.calls = at, Counter()
 
-    def note(self, method):
+    def note(self, method, *_):
         self.calls[method] += 1
         if self.calls[method] == self.at.get(method):
             raise ValueError(f"no {method}")
 
-    def on_event(self, cluster, change):  # noqa: ARG002
-        self.note("on_event")
-
-    def on_decision(self, cluster, adopted):  # noqa: ARG002
-        self.note("on_decision")
-
-    def on_end(self, cluster, reason):  # noqa: ARG002
-        self.note("on_end")
+    on_event = partialmethod(note, "on_event")
+    on_decision = partialmethod(note, "on_decision")
+    on_end = partialmethod(note, "on_end")
 
 
 @pytest.mark.parametrize(("at", "decisions"), [({"on_event": 3}, 2), ({"on_decision": 2}, 2), ({"on_end": 1}, None)])

@@ -1,24 +1,21 @@
 """Runs that are killed and resumed: the same results as of those that are not, after whichever decision."""
 
-import errno
 import json
-import signal
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bftrainer.errors import OutputError, RunFailedError, SolverError
-from bftrainer.files.directories import JOURNAL, MANIFEST, ResultDirectory, written_files
+from bftrainer.files.directories import JOURNAL, ResultDirectory
 from bftrainer.files.opening import SAMPLE_TASKS, SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.replay.decision_journal import Beginning, DecisionJournal
-from bftrainer.runs import ReplayConfig, RunResult, load_inputs, run, run_replay
+from bftrainer.runs import ReplayConfig, RunResult, load_inputs, run_replay
 from bftrainer.runs.run import find_unfinished, keep_decisions
 from bftrainer.tasksets import read_task_set
-from bftrainer.terms import GLOSSARY
 from tests.scripted import Scripted
+from tests.test_determinism import bare
 
 TUNED = sample_path(SAMPLE_TUNED_TASKS)
 SAVING = tuple(
@@ -47,12 +44,9 @@ def plain(value: Any) -> Any:
 
 def columns_of(result: RunResult) -> dict[str, Any]:
     """Tables and summary, without wall-clock times."""
-    timed = {key for key, term in GLOSSARY.items() if term.unit == "wall_s"}
-    timed |= {"load_s", "replay_s", "baseline_s", "wall_s", *CLOCK}
-    summary = {key: value for key, value in result.summary().items() if key not in timed and "solve" not in key}
     names = ["tasks", "decisions", "allocation", *["power", "attempts"][: 2 * bool(result.metered)]]
     frames = {name: result.frame(name) for name in [*names, *["beliefs"][: bool(result.learned)]]}
-    return {"summary": summary} | {
+    return {"summary": bare(result.summary())} | {
         name: json.dumps(frame.drop(columns=frame.columns.intersection(CLOCK)).to_dict("list"), default=plain)
         for name, frame in frames.items()
     }
@@ -157,69 +151,3 @@ def test_a_journal_of_others_is_not_read(directory: ResultDirectory, monkeypatch
         (directory.working / JOURNAL).write_bytes(lines[0] + json.dumps([damaged, *others]).encode() + b"\n")
         with pytest.raises(OutputError, match="Expected decisions of this run"):
             begin(directory)
-
-
-def called(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    """Exit status of the command."""
-    from bftrainer.cli.group import guarded
-    from bftrainer.cli.replay import replay
-
-    monkeypatch.setattr("sys.argv", ["bftrainer-replay", *words])
-    return guarded(lambda **how: replay(list(words), **how), "bftrainer-replay")
-
-
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """--resume alone takes the options that the run was begun with; without anything to resume it is refused."""
-    monkeypatch.chdir(tmp_path)
-    call = partial(called, monkeypatch)
-    begun = ("--solver", "dp", "--max-events", "20", "--no-baseline", "--output-dir", "run", "-Tfwd", "20")
-    real = run.replay
-
-    def killed(*given: Any, **options: Any) -> str:
-        """Fail at the end of the replay, when all is decided."""
-        real(*given, **options)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(run, "replay", killed)
-    heard = signal.getsignal(signal.SIGINT)
-    assert call(*begun, "--checkpoint-every", "0.000001s") == 130
-    signal.signal(signal.SIGINT, heard)
-    monkeypatch.undo()
-    monkeypatch.chdir(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".run.new"]
-    assert call(*begun) == 2
-    assert "run: An unfinished run is there; --resume continues it, --force starts anew." in capsys.readouterr().err
-    for other in (("--solver", "cbc"), ("--json",)):
-        assert call("--resume", "run", *other) == 2
-        assert f"{other[0]} (--resume goes on as the run was begun)" in capsys.readouterr().err
-    assert call("--resume", "run") == 0
-    assert "run: Resumed after 20 decisions." in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
-    assert JOURNAL not in {path.name for path in (tmp_path / "run").iterdir()}
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["events"] == 20
-    assert call("--resume", "run") == 2
-    assert "Expected an unfinished run to resume, found a finished run." in capsys.readouterr().err
-    assert call("--resume", "absent") == 2
-    assert "found no run" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
-
-
-@pytest.mark.parametrize("step", ["bftrainer.runs.write_run", "bftrainer.files.directories.list_written"])
-def test_a_run_whose_results_could_not_be_written_can_be_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], step: str
-) -> None:
-    """Checkpoints are there until the results are whole: a disk that is full at the end costs no run."""
-    monkeypatch.chdir(tmp_path)
-
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(step, full)
-        call = ("--solver", "dp", "--max-events", "20", "--no-baseline", "--output-dir", "r[1]")
-        assert called(monkeypatch, *call, "--checkpoint-every", "0.000001s") == 1
-    assert "No space left on device" in capsys.readouterr().err
-    assert called(monkeypatch, "--resume", "r[1]") == 0
-    assert "Resumed after 20 decisions." in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["r[1]"]
-    assert {path.name for path in (tmp_path / "r[1]").iterdir()} == written_files(tmp_path / "r[1]") | {MANIFEST}

@@ -169,14 +169,5 @@ for way, does in WAYS.items():
     globals()[f"way_{way.replace('-', '_')}"] = type("Way", (Evil,), {"name": f"evil-{way}", "way": staticmethod(does)})
 
 
-def break_in_init(name: str, does: Callable[[], Any]) -> None:
-    """Add a class that misbehaves as it is made."""
-
-    def init(_: object) -> None:
-        does()
-
-    globals()[name] = type(name, (Evil,), {"name": name.lower(), "__init__": init})
-
-
 for name, does in {"Gone": WAYS["exit-0"], "Vast": WAYS["memory"], "Slow": hang, "Unmade": refuse}.items():
-    break_in_init(name, does)
+    globals()[name] = type(name, (Evil,), {"name": name.lower(), "__init__": lambda _, does=does: does()})

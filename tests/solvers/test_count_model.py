@@ -20,11 +20,6 @@ def write(*tasks: TaskOptions, nodes: int, **more: object) -> CountModel:
     return formulate(fitting_options(asked).choices, asked)
 
 
-def members(model: CountModel) -> list[list[int]]:
-    """Tasks of each class."""
-    return [one.members for one in model.classes]
-
-
 def test_solutions_that_are_none_are_refused() -> None:
     """More tasks on a run than a class has, or nodes along a slope without a task to hold them, are no allocation."""
     model = write(TWO_LIMITS, TWO_LIMITS, nodes=9, capacities=(500.0,))

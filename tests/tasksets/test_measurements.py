@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import InvalidTaskError
 from bftrainer.model import ScalingCurve
-from bftrainer.tasksets.measurements import (
-    TrainingProfile,
-    read_throughput_csv,
-    read_training_profile,
-    scaling_section,
-)
+from bftrainer.tasksets.measurements import TrainingProfile, read_throughput_csv, read_training_profile, scaling_section
 
 PROFILE = TrainingProfile((16, 32, 64), (20.0, 12.0, 8.0), 90.0, 80.0)
 TOML = """\

@@ -140,10 +140,7 @@ BAD_TASKS = [
     (CURVE + "model = 'linear'\nrate_1 = 0\n", "Expected scaling.rate_1 > 0, got 0.0."),
     (CURVE + "model = 'linear'\nnodes = [0, 8]\n", "Unknown key 'nodes' in scaling of model linear. Known: rate_1."),
     (CURVE + "model = 'amdahl'\n", "Missing key 'parallel_fraction' in scaling of model amdahl."),
-    (
-        CURVE + "model = 'amdahl'\nparallel_fraction = 2\n",
-        "Expected 0 <= scaling.parallel_fraction <= 1, got 2.0.",
-    ),
+    (CURVE + "model = 'amdahl'\nparallel_fraction = 2\n", "Expected 0 <= scaling.parallel_fraction <= 1, got 2.0."),
     (CURVE + "model = 'learned'\nrate_1 = 2.0\n", "Unknown key 'rate_1' in scaling of model learned. Known: none."),
     (GOOD + "checkpoint_s = -1\n", "Expected checkpoint_s to be finite and >= 0, got -1.0."),
     (GOOD + "checkpoint_s = 'x'\n", "Expected checkpoint_s to be a number, got 'x'."),

@@ -45,10 +45,8 @@ def test_seed_decides():
 
 def test_dates():
     """With a start, submissions are dates."""
-    assert [task.submit_ns for task in generated(count=2, start_ns=10**18, interval_s=0.5)] == [
-        10**18,
-        10**18 + 5 * 10**8,
-    ]
+    submissions = [task.submit_ns for task in generated(count=2, start_ns=10**18, interval_s=0.5)]
+    assert submissions == [10**18, 10**18 + 5 * 10**8]
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,20 @@
-"""The embedded training traces are what datasets/README.md says, and worth tuning."""
+"""The embedded sample is what its script makes; training traces are as datasets/README.md says, and worth tuning."""
 
 import csv
+import hashlib
 import re
+import subprocess
+import sys
 
+import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.published import ROOT
 from bftrainer.zeus import JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer, Simulator, TrainingTrace
 from bftrainer.zeus.policies.trace import configurations, optimum, pareto_front
 from bftrainer.zeus.simulation.campaign import SAMPLE_JOBS, zeus_sample
 
+DATASETS = ROOT / "datasets"
 SAMPLE = zeus_sample()
 README = SAMPLE.train.parent / "README.md"
 TRACE = TrainingTrace(SAMPLE.train, SAMPLE.power)
@@ -59,3 +65,23 @@ def test_tuning_gets_there(job):
     runs = Simulator(TRACE, None, sizes, limits, 1, verbose=False).job_runs(job, 100, 2.0, 0.5)
     late = [run.cost_j for run in runs if run.recurrence >= 90]
     assert sum(late) / 10 < 1.1 * optimum(configurations(TRACE.of(job), job, 0.5)).cost_j
+
+
+def test_checksums_hold():
+    """SHA256SUMS tells the bytes of all data files."""
+    told = {}
+    for line in (DATASETS / "SHA256SUMS").read_text().splitlines():
+        digest, name = line.split()
+        told[name] = digest
+        assert hashlib.sha256((DATASETS / name).read_bytes()).hexdigest() == digest
+    assert set(told) == {path.name for path in DATASETS.iterdir()} - {"README.md", "SHA256SUMS"}
+
+
+def test_same_seed_makes_the_same_sample(tmp_path):
+    """The script makes what is embedded: the same bytes, or with another pyarrow the same content."""
+    subprocess.run([sys.executable, ROOT / "scripts" / "make_sample", tmp_path], check=True)
+    assert (tmp_path / "sample-tasks.toml").read_bytes() == (DATASETS / "sample-tasks.toml").read_bytes()
+    made, kept = tmp_path / "sample-idle.parquet", DATASETS / "sample-idle.parquet"
+    assert pq.read_table(made).equals(pq.read_table(kept), check_metadata=True)
+    if pq.read_metadata(made).created_by == pq.read_metadata(kept).created_by:
+        assert made.read_bytes() == kept.read_bytes()
