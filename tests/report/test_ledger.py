@@ -89,7 +89,7 @@ def test_the_largest_loss_limits():
     assert "33.33 %" in limit_in_words(summary)
 
 
-@examples(60)
+@examples(200)
 @given(worlds(), st.sampled_from([0.0, 7.0]), st.sampled_from(["none", "full"]))
 def test_the_parts_add_up(world, after_s, startup):
     """Whatever happens, the parts are the whole; those of free nodes and below the best rate are never negative."""
