@@ -1,5 +1,6 @@
 """Whatever long commands meet, nothing half-written is taken for whole, and the next call gives what is wanted."""
 
+import json
 import math
 import os
 import random
@@ -16,9 +17,11 @@ from pathlib import Path
 import pytest
 
 from bftrainer.files.directories import JOURNAL, LOCK, written_files
+from tests.harvest.conftest import TRAIN, table_text
 from tests.test_determinism import values_of
 from tests.tiny import Done, installed, write_inputs
 from tests.waiting import alive, until
+from tests.zeus.master.driven import FAKE, PYTHON
 
 SACCT = "JobIDRaw|Start|End|NNodes|NodeList\n1|2026-09-01T08:00:00|2026-09-01T09:00:00|2|n[1-2]\n"
 SWEEP = """\
@@ -30,10 +33,28 @@ solver = "dp"
 [grid]
 Tfwd = [{}, 30, 40]
 """
+JOB = f"""\
+schema = 1
+recurrences = 3
+batch_sizes = [16, 32, 64]
+log_base = "logs"
+max_power_w = 250.0
+grace_s = 0.3
+[job]
+dataset = "d"
+network = "n"
+optimizer = "adam"
+target_metric = 0.5
+max_epochs = 7
+default_bs = 32
+default_lr = 0.1
+command = {json.dumps([*PYTHON, str(FAKE), "{bs}", "{lr}", "{seed}", "{epochs}", "ok"])}
+"""
 VARIANTS = ("10", "20")
 KILLS, FAULTS = ("main", "group", "self"), ("full", "read-only", "broken")
 KINDS = ("kill", "kill", "fault", "size")
-MOMENT = re.compile(r" --(resume|force)")
+# Jobs that begin within one second are numbered; logs and checkpoints of a task by its starts and its work.
+MOMENT = re.compile(r"\+20\d{12}(\+\d+)?| --(resume|force)|(?<=/)\d{4}-\d+(?=\.log)|(?<=/save-)\d+")
 INSIDE = Path(__file__).parent / "inside"
 NEVER = 10**9
 _numbers = count()
@@ -67,8 +88,9 @@ class Command:
     """A command whose results, the first of which readers look for, depend on {v}; and how it is resumed, if it can."""
 
     words: str
-    results: tuple[str, ...]
+    results: tuple[str, ...] = ()
     resume: str = ""
+    live: bool = False  # so that its books depend on the clock
 
     def typed(self, variant: str) -> list[str]:
         """The command line of a variant."""
@@ -79,6 +101,7 @@ _OFTEN = "--checkpoint-every 0.000001s --output-dir out --force"
 _SAMPLE = "replay -Tfwd {v} --no-baseline " + _OFTEN
 _RESUME = "replay --resume out"
 _ASSESS = "assess evt.pkl -bdfn tasks.toml --price-node-hour {v} -o out "
+_HARVEST = "harvest run live.toml --max-nodes 1 -Tfwd {v} -o h"
 COMMANDS = {
     "replay": Command("replay -ndmap evt.pkl -bdfn tasks.toml --solver dp -Tfwd {v} " + _OFTEN, ("out",), _RESUME),
     "replay, cbc": Command(f"{_SAMPLE} --max-events 40", ("out",), _RESUME),
@@ -92,6 +115,8 @@ COMMANDS = {
     ),
     "convert": Command("convert tasks-{v}.toml made-Jbnd.pkl --force", ("made-Jbnd.pkl", "made-JNPs.pkl")),
     "assess": Command(_ASSESS + "--force", ("out",), _ASSESS + "--resume"),
+    "harvest": Command(_HARVEST, resume=_HARVEST, live=True),
+    "master": Command("master run job.toml --seed {v} --quiet", (), "master run --resume {logs} --quiet"),
 }
 
 
@@ -139,6 +164,14 @@ def facts(folder: Path, wanted: Callable[[str], bool] = lambda _: True) -> dict[
     return found
 
 
+def live_facts(folder: Path) -> dict[str, str]:
+    """Paths below a folder with a harvest, whether its books are in order, and what its tasks did."""
+    books = run(["bftrainer", "audit", "h"], folder, NO_TROUBLE, {}).done
+    summary = json.loads((folder / "h" / "summary.json").read_text())
+    figures = {key: str(summary[key]) for key in ("tasks_completed", "partial", "end_reason")}
+    return dict.fromkeys(facts(folder), "") | figures | {"audit": f"{books.status} {books.err}"}
+
+
 @contextmanager
 def world() -> Iterator[Path]:
     """A folder with what commands read; keys of its own beside it."""
@@ -148,6 +181,9 @@ def world() -> Iterator[Path]:
         here.mkdir()
         write_inputs(here)
         (here / "sacct.txt").write_text(SACCT)
+        (here / "job.toml").write_text(JOB)
+        (here / "train.py").write_text(TRAIN)
+        (here / "live.toml").write_text("schema = 1\n" + table_text("a", 10) + table_text("b", 20))
         for number, variant in enumerate(VARIANTS):
             (here / f"sweep-{variant}.toml").write_text(SWEEP.format(variant))
             dated = (here / "tasks.toml").read_text().replace("min_nodes", f"submit = 2026-01-0{number + 1}\nmin_nodes")
@@ -171,7 +207,19 @@ def reference(name: str, variant: str) -> Reference:
         ended = run(COMMANDS[name].typed(variant), here, Trouble(), {})
         assert ended.done.status == 0, ended
         written = sum(path.stat().st_size for path in here.rglob("*") if path.is_file())
-        return Reference(facts(here), ended.events, written)
+        return Reference((live_facts if COMMANDS[name].live else facts)(here), ended.events, written)
+
+
+def draw_trouble(rng: random.Random, kind: str, usual: Reference) -> Trouble:
+    """A trouble of a kind, at some event or size of file."""
+    at = rng.randint(1, max(usual.events, 1))
+    match kind:
+        case "kill":
+            return Trouble(rng.choice(KILLS), at)
+        case "fault":
+            return Trouble(rng.choice(FAULTS), at)
+        case _:
+            return Trouble(at=0, file_bytes=int(math.exp(rng.uniform(0, math.log(usual.bytes + 1000)))))
 
 
 def is_result(command: Command, name: str) -> bool:
@@ -191,7 +239,7 @@ def check_end(ended: Ended, kind: str) -> None:
 
 def check_results(here: Path, command: Command, allowed: list[dict[str, str]]) -> None:
     """What is there is whole, or readers are told that it is not."""
-    place = here / command.results[0]
+    place = here / (command.results or ("none",))[0]
     if not place.exists():
         return
     if place.is_dir():
@@ -209,12 +257,14 @@ def go_on(here: Path, name: str, rng: random.Random, variant: str) -> None:
     """Resume the command, or call it again: it gives what it gives without trouble, and nothing else is left."""
     command, wanted, ended = COMMANDS[name], reference(name, variant), None
     others = (here / "out" / "sweep.parquet").exists()  # of another sweep, whose runs would stay
-    if command.resume and not others and rng.random() < 0.6:
-        ended = run(["bftrainer", *command.resume.format(v=variant).split()], here, NO_TROUBLE, {})
+    # What has no place of its own, and was begun, would get another one.
+    if command.resume and not others and (rng.random() < 0.6 or not command.results):
+        logs = next((here / "logs").iterdir(), None) if (here / "logs").exists() else None
+        ended = run(["bftrainer", *command.resume.format(v=variant, logs=logs).split()], here, NO_TROUBLE, {})
     if ended is None or ended.done.status == 2:
         ended = run(command.typed(variant), here, NO_TROUBLE, {})
     assert ended.done.status == 0, ended
-    left = facts(here)
+    left = (live_facts if command.live else facts)(here)
     differ = {path for path in {*left, *wanted.facts} if left.get(path) != wanted.facts.get(path)}
     assert not differ, sorted(differ)
 
@@ -228,14 +278,10 @@ def try_trouble(name: str, seed: int) -> None:
     with world() as here:
         usual = reference(name, new)
         variants = [new]
-        if rng.random() < 0.5:
+        if rng.random() < 0.5 and command.results:
             assert run(command.typed(old), here, NO_TROUBLE, env).done.status == 0
             variants.append(old)
-        at = rng.randint(1, max(usual.events, 1))
-        if kind == "size":
-            trouble = Trouble(at=0, file_bytes=int(math.exp(rng.uniform(0, math.log(usual.bytes + 1000)))))
-        else:
-            trouble = Trouble(rng.choice(KILLS if kind == "kill" else FAULTS), at)
+        trouble = draw_trouble(rng, kind, usual)
         ended = run(command.typed(new), here, trouble, env)
         try:
             check_end(ended, kind)
