@@ -20,6 +20,7 @@ from bftrainer.files.text_files import first_row
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
 from bftrainer.nodelogs.edit import idle_node_s, read_departures
+from bftrainer.nodelogs.inventory import shorten_names
 from bftrainer.parallel import Work
 from bftrainer.replay import Adoption, Cluster, Observer
 from bftrainer.report.glossary import format_value, limit_in_words, name_tasks
@@ -447,12 +448,13 @@ def _why_none(answer: Mapping[str, Any], thresholds: Thresholds) -> list[str]:
     untrusted_s, missing, runaway, number, lost = (account.get(name) or 0 for name in names)
     untrusted, is_trusted = untrusted_s / log["window_s"], account.get("trusted") is not None
     held = f"hold {100 * runaway:.3g} % of the busy node-time"
+    dates = f" ({shorten_names(account['lacking_dates'])})" if account.get("lacking_dates") else ""
     return _select(
         (not is_trusted, f"nothing of the log can be trusted, as {account.get('reason')}"),
         (is_trusted and untrusted > MOST_DOUBT, f"{100 * untrusted:.3g} % of the window is not covered by the log"),
         (missing > MOST_DOUBT, f"about {100 * missing:.2g} % of the busy node-time is missing, and looks idle"),
         (runaway > MOST_DOUBT, f"{number:,} runs without an end, whose nodes ran other jobs since (runaways), {held}"),
-        (lost > 0, f"records of about {lost:.3g} days within the window are missing, and what ran then looks idle"),
+        (lost > 0, f"records of about {lost:.3g} days are missing{dates}, and what ran then looks idle"),
         (not is_long, f"{days} {'day is' if days == '1' else 'days are'} too few to tell of others; {least}"),
         (is_long and not answer["kinds"][0]["blocks"]["node_s"], "the window has fewer than four days to compare"),
         *((True, f"{note}, and no task runs on nodes of both: assess each with --cluster") for note in clusters),

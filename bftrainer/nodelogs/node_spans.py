@@ -197,13 +197,18 @@ def log_of_idle(
     is_over = idle.end_ns < window.end_ns
     staying = set(idle.node[~is_over].tolist())
     late = {node: state for node, state in sorted((last_changes or {}).items()) if state is not (node in staying)}
-    # Begin and end of each span, by time, then by node: mostly spans are by node, and a stable sort is enough.
+    # Begin and end of each span, by time, then by node: all in one integer if that fits, as integers sort faster.
     happens = np.column_stack((np.ones_like(is_over), is_over)).ravel()
-    time = np.column_stack((idle.start_ns, idle.end_ns)).ravel()[happens]
-    node, is_by_node = np.repeat(idle.node, 2)[happens], bool((np.diff(idle.node) >= 0).all())
-    order = np.argsort(time, kind="stable") if is_by_node else np.lexsort((node, time))
-    state = np.tile([True, False], len(idle))[happens][order]
-    time = np.append(time[order], np.full(len(late), window.end_ns))
+    since = np.column_stack((idle.start_ns, idle.end_ns)).ravel()[happens] - window.start_ns
+    marks = np.repeat(idle.node.astype(np.int64) * 2, 2)[happens] + np.tile([1, 0], len(idle))[happens]
+    unit, bits = max(int(np.gcd.reduce(since)), 1), (2 * len(nodes)).bit_length()
+    if window.length_ns // unit >> (62 - bits):
+        order = np.lexsort((marks, since))
+        since, marks = since[order], marks[order]
+    else:
+        keys = np.sort((since // unit << bits) + marks)
+        since, marks = (keys >> bits) * unit, keys & ((1 << bits) - 1)
+    time = np.append(window.start_ns + since, np.full(len(late), window.end_ns))
     rows = np.empty(0, dtype=np.int64) if unchanged_ns is None else unchanged_ns
     rows = rows[(rows > window.start_ns) & (rows < window.end_ns)]
     return NodeLog(
@@ -211,8 +216,8 @@ def log_of_idle(
         start_ns=window.start_ns,
         end_ns=window.end_ns,
         time_ns=time,
-        node=np.append(node[order], np.array(list(late), dtype=np.int32)),
-        idle=np.append(state, np.array(list(late.values()), dtype=np.bool_)),
+        node=np.append((marks >> 1).astype(np.int32), np.array(list(late), dtype=np.int32)),
+        idle=np.append(marks % 2 > 0, np.array(list(late.values()), dtype=np.bool_)),
         provenance=provenance,
         unchanged_ns=np.setdiff1d(rows, time) if rows.size else rows,
     )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import re
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -14,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError
@@ -58,10 +59,10 @@ OFFERABLE = {kind.name.lower().replace("_", "-"): kind for kind in _SPARE}
 """Causes, by name, in spite of which nodes may be offered."""
 
 
-_RANGES = re.compile(r"([^\s,:;|+'\"\[\]]+)\[([\d,-]+)\]", re.ASCII)
+_RANGED = r"^(?P<head>[^\s,:;|+'\"\[\]]+)\[(?P<ranges>[0-9,-]+)\]$"
 """Nodes that all formats write so."""
-_TEXTS = 1 << 18
-"""Texts of lists, and ranges of nodes, whose numbers are remembered."""
+_PIECES = 1 << 16
+"""Ranges of nodes, and lists of other forms, whose names are remembered."""
 
 
 Expand = Callable[[str], Iterable[str]]
@@ -76,10 +77,27 @@ class _Index(dict[str, int]):
         return number
 
 
+def as_texts(values: Sequence[str]) -> pd.Series[str]:
+    """The values as a column of texts, which pandas handles without a loop; what is missing is empty."""
+    try:
+        return pd.Series(values, dtype=pd.ArrowDtype(pa.string())).fillna("")
+    except (TypeError, ValueError):  # they are no texts, or have halves of characters, as JSON may
+        return as_texts([str(value).encode(errors="replace").decode() for value in values])
+
+
 def number_texts(texts: pd.Series[str], number: Callable[[str], int]) -> NDArray[np.int64]:
     """A number for each text, which is computed once for each distinct one."""
     codes, distinct = pd.factorize(texts)
-    return np.asarray(np.array([number(text) for text in distinct], dtype=np.int64)[codes])
+    return np.asarray(np.array([number(text) for text in np.asarray(distinct, dtype=object)], dtype=np.int64)[codes])
+
+
+@lru_cache(_PIECES)
+def _expand_piece(expand: Expand, text: str) -> tuple[str, ...] | None:
+    """Names of the nodes of a range or list; None if it is refused."""
+    try:
+        return tuple(expand(text))
+    except LogError:
+        return None
 
 
 def column(values: array[int] | array[float]) -> NDArray[Any]:
@@ -97,44 +115,72 @@ class BusyRows:
         self.names, self._partitions = _Index(), _Index()
         self._nodes, self._ends = array("i"), array("q", [0])
         self._columns: dict[str, array[int]] = {name: array(code) for name, code in _COLUMNS.items()}
-        self.parse_list = lru_cache(_TEXTS)(self._parse)
-        self._ranges: dict[tuple[str, str], array[int]] = {}
 
     def __len__(self) -> int:
         return len(self._columns["start_ns"])
 
     def add_list(self, names: Iterable[str]) -> int:
         """Add a list of nodes, whose repeated names count once; returns its number."""
-        return self._add_nodes(map(self.names.__getitem__, names))
-
-    def _parse(self, text: str, expand: Expand = expand_hostlist, lead: str = "") -> int:
-        """Number of the list that a text is, a hostlist unless another function expands it; `lead` precedes names."""
-        match = _RANGES.fullmatch(text)
-        nodes = match and self._number_ranges([f"{match[1]}[{one}]" for one in match[2].split(",")], lead)
-        # All of a list is expanded before any of its names gets a number: it may be refused.
-        return self.add_list([lead + name for name in expand(text)]) if nodes is None else self._add_nodes(nodes)
-
-    def _number_ranges(self, ranges: Sequence[str], lead: str) -> Iterable[int] | None:
-        """Numbers of nodes of ranges, which recur more often than lists; none is given if any range is unusable."""
-        if len(self._ranges) >= _TEXTS:
-            self._ranges.clear()
-        size, fresh = 0, dict[tuple[str, str], tuple[str, ...]]()
-        for key in ((lead, text) for text in ranges):
-            try:
-                known = self._ranges.get(key) or fresh.get(key) or fresh.setdefault(key, expand_hostlist(key[1]))
-            except LogError:
-                return None
-            size += len(known)
-            if size > MOST_NODES:
-                return None
-        for key, names in fresh.items():
-            self._ranges[key] = array("i", (self.names[lead + name] for name in names))
-        return itertools.chain.from_iterable(self._ranges[lead, text] for text in ranges)
-
-    def _add_nodes(self, nodes: Iterable[int]) -> int:
-        self._nodes.extend(dict.fromkeys(nodes))
+        self._nodes.extend(dict.fromkeys(map(self.names.__getitem__, names)))
         self._ends.append(len(self._nodes))
         return len(self._ends) - 2
+
+    def number_lists(
+        self, texts: pd.Series[str], expand: Expand = expand_hostlist, lead: str = ""
+    ) -> tuple[NDArray[np.int64], dict[str, str]]:
+        """Numbers of the lists that texts are, hostlists unless another function expands them; `lead` precedes names.
+
+        They are -1 for lists that are refused, and the reasons are told by text.
+        """
+        codes, distinct = pd.factorize(texts)
+        lists = pa.array(distinct, pa.string())
+        # Ranges recur more often than lists; what has none is a piece of its own.
+        ranged = pc.extract_regex(lists, pattern=_RANGED)
+        parts = pc.split_pattern(pc.coalesce(pc.struct_field(ranged, "ranges"), ""), ",")
+        owner, heads = pc.list_parent_indices(parts), pc.struct_field(ranged, "head")
+        ranges = pc.binary_join_element_wise(heads.take(owner), "[", pc.list_flatten(parts), "]", "")
+        pieces = pc.coalesce(ranges, lists.take(owner)).dictionary_encode()
+        of, piece = owner.to_numpy(), pieces.indices.to_numpy()
+        first = np.zeros(len(pieces.dictionary), dtype=np.int64)
+        first[piece[::-1]] = np.arange(piece.size)[::-1]
+        are_ranges = ranges.is_valid().to_numpy(zero_copy_only=False)[first].tolist()
+        names, expanded = list[tuple[str, ...] | None](), Counter[int]()
+        for text, is_range, at in zip(pieces.dictionary.to_pylist(), are_ranges, of[first].tolist(), strict=True):
+            is_near = expanded[at] <= MOST_NODES
+            names.append(_expand_piece(expand_hostlist if is_range else expand, text) if is_near else None)
+            expanded[at] += len(names[-1] or ())
+        # All of a list is expanded before any of its names gets a number: it may be refused.
+        sizes = np.array([MOST_NODES + 1 if some is None else len(some) for some in names], dtype=np.int64)
+        is_good, numbers = np.bincount(of, sizes[piece], len(lists)) <= MOST_NODES, np.full(len(lists), -1)
+        numbers[is_good] = self._add_pieces(of[is_good[of]], piece[is_good[of]], names, lead)
+        faults = dict[str, str]()
+        for at in np.flatnonzero(~is_good).tolist():
+            try:
+                numbers[at] = self.add_list([lead + name for name in expand(lists[at].as_py())])
+            except LogError as fault:
+                faults[lists[at].as_py()] = str(fault)
+        return numbers[codes], faults
+
+    def _add_pieces(
+        self, of: NDArray[np.int64], piece: NDArray[np.int32], names: Sequence[tuple[str, ...] | None], lead: str
+    ) -> NDArray[np.int64]:
+        """Add lists, each of the pieces that are `of` it; their numbers."""
+        used = pd.unique(piece)
+        nodes = [[self.names[lead + name] for name in names[at] or ()] for at in used.tolist()]
+        sizes, begins = np.zeros(len(names), dtype=np.int64), np.zeros(len(names), dtype=np.int64)
+        sizes[used] = list(map(len, nodes))
+        begins[used] = np.cumsum(sizes[used]) - sizes[used]
+        flat = np.fromiter(itertools.chain.from_iterable(nodes), dtype=np.int32)
+        node, of_node = flat[stretches(begins[piece], sizes[piece])], np.repeat(of, sizes[piece])
+        pairs = of_node * len(self.names) + node
+        if (np.diff(np.sort(pairs)) == 0).any():
+            is_first = ~pd.Series(pairs).duplicated().to_numpy()
+            node, of_node = node[is_first], of_node[is_first]
+        lists = np.flatnonzero(np.bincount(of))
+        ends = len(self._nodes) + np.cumsum(np.bincount(of_node, minlength=int(of.max(initial=-1)) + 1)[lists])
+        self._nodes.frombytes(node.tobytes())
+        self._ends.frombytes(ends.astype(np.int64).tobytes())
+        return len(self._ends) - 1 - lists.size + np.arange(lists.size)
 
     def list_sizes(self) -> NDArray[np.int64]:
         """Number of nodes of each list."""
@@ -264,9 +310,10 @@ class BusyRecords:
         """Nodes that ran jobs of each partition; empty without partitions, or with more than `most` of them."""
         nodes: dict[str, tuple[str, ...]] = {}
         for number, name in enumerate(self.partitions if len(self.partitions) <= most else ()):
-            ran = np.unique(self["nodes"][self["partition"] == number])
+            ran = np.flatnonzero(np.bincount(self["nodes"][self["partition"] == number]))
             if ran.size:
-                nodes[name] = tuple(self.names[node] for node in np.unique(self.members(ran)).tolist())
+                theirs = np.flatnonzero(np.bincount(self.members(ran)))
+                nodes[name] = tuple(self.names[node] for node in theirs.tolist())
         return nodes
 
     def job_node_s(self, window: Window, place: NDArray[np.int32]) -> float:

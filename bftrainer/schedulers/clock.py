@@ -12,11 +12,13 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.nodelogs.node_spans import OPEN_END_NS
+from bftrainer.schedulers.busy_records import as_texts, number_texts
 
 UNSET = np.iinfo(np.int64).min
 """Stands for a time that the log leaves open."""
@@ -49,30 +51,30 @@ class Stamps:
 
 def read_stamps(texts: Sequence[str], unset: frozenset[str] = frozenset()) -> Stamps:
     """Read texts such as `1788251400` (seconds, or finer) or `2026-09-01T08:30:00`; a text in `unset` gives `UNSET`."""
-    column = pd.Series(texts, dtype=object).fillna("")
+    column = as_texts(texts)
     local, ns = column.str.fullmatch(_LOCAL).to_numpy(np.bool_, copy=True), np.full(len(column), BAD, dtype=np.int64)
     shown = column[local]
     dates = pd.to_datetime(shown, format="ISO8601", errors="coerce").to_numpy().astype("M8[s]")
-    is_other = np.isnat(dates)  # among them leap seconds
-    again = pd.to_datetime(shown[is_other].str.replace("T", " "), format="%Y-%m-%d %H:%M:%S", errors="coerce")
-    dates[is_other] = again.to_numpy().astype("M8[s]")
+    is_odd = np.isnat(dates)  # among them leap seconds
+    again = pd.to_datetime(shown[is_odd].str.replace("T", " "), format="%Y-%m-%d %H:%M:%S", errors="coerce")
+    dates[is_odd] = again.to_numpy().astype("M8[s]")
     seconds, last_s = dates.astype(np.int64), OPEN_END_NS // NS_PER_S
     # The epoch in zones behind UTC is of the last day of 1969.
     is_possible = (seconds >= -86_400) & (seconds < last_s)
     ns[local] = np.where(is_possible, np.clip(seconds, 0, last_s) * NS_PER_S, BAD)
+    numbers = whole_numbers(column, 10)  # seconds, as most logs have them
+    is_number = numbers >= 0
+    ns[is_number] = np.where(numbers <= last_s, np.minimum(numbers, last_s) * NS_PER_S, BAD)[is_number]
     # Other forms of that length exist, with a zone.
-    codes, distinct = pd.factorize(column[~local])
-    ns[~local] = np.array([_read_stamp(text, unset) for text in distinct], dtype=np.int64)[codes]
-    is_local = [not _NUMBER.fullmatch(text) and not is_instant(text) for text in distinct]
-    local[~local] = np.array(is_local, dtype=np.bool_)[codes]
+    is_other = ~local & ~is_number
+    ns[is_other] = number_texts(column[is_other], lambda text: _read_stamp(text, unset))
+    local[is_other] = number_texts(column[is_other], lambda text: not _NUMBER.fullmatch(text) and not is_instant(text))
     return Stamps(ns, local & (ns > BAD))
 
 
 def _read_stamp(text: str, unset: frozenset[str]) -> int:
     if text in unset:
         return UNSET
-    if len(text) <= 10 and text.isdecimal() and text.isascii():  # seconds, as most logs have them
-        return int(text) * NS_PER_S if int(text) * NS_PER_S < OPEN_END_NS else BAD
     if _NUMBER.fullmatch(text):
         # No log is older than 1973: larger numbers than its seconds are milliseconds, or finer still.
         fine = next((step for step, least in ((9, 1e17), (6, 1e14), (3, 1e11)) if float(text) >= least), 0)
@@ -167,6 +169,14 @@ class Clock:
                 self.has_skipped |= bool((instants.tz_localize(None) != shown).any())
             count[stamps.local] -= (local_s - instants.as_unit("s").asi8) * NS_PER_S
         return np.where(is_set, count, stamps.ns)
+
+
+def whole_numbers(texts: pd.Series[str], digits: int) -> NDArray[np.int64]:
+    """Whole numbers of up to so many digits, at most 18, that texts are; -1 for others."""
+    is_number = texts.str.fullmatch(f"[0-9]{{1,{digits}}}").to_numpy(np.bool_)
+    numbers = np.full(len(texts), -1, dtype=np.int64)
+    numbers[is_number] = pa.array(texts[is_number]).cast(pa.int64()).to_numpy()
+    return numbers
 
 
 def natural_number(text: str) -> int | None:

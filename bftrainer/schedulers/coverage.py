@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.model import NS_PER_S
-from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window, stretches
 
 Edge = Literal["started", "ended"]
 _Times = NDArray[np.float64]
@@ -187,8 +187,8 @@ def _outermost(times: _Times) -> tuple[float, float]:
     return float(ordered[place]), float(ordered[times.size - 1 - place])
 
 
-def count_empty_days(jobs_ns: Sequence[NDArray[np.int64]], window: Window) -> float:
-    """Days of a window in stretches of a day or more without a start or without an end, which these times are.
+def find_empty_days(jobs_ns: Sequence[NDArray[np.int64]], window: Window) -> NodeSpans:
+    """Stretches of a window of a day or more without a start or without an end, which these times are.
 
     They count where many a day are usual, of the days that have any: one long gap does not hide itself.
     """
@@ -198,25 +198,41 @@ def count_empty_days(jobs_ns: Sequence[NDArray[np.int64]], window: Window) -> fl
         counts = np.bincount((inside - window.start_ns) // _DAY_NS, minlength=window.length_ns // _DAY_NS)
         edges = np.concatenate(([window.start_ns], inside, [window.end_ns]))
         usual = np.median(counts[counts > 0]) if inside.size else 0.0
-        is_long = (np.diff(edges) >= _DAY_NS) & (usual >= _USUAL)
-        node = np.zeros(int(is_long.sum()), dtype=np.int32)
-        spans.append(NodeSpans(node, edges[:-1][is_long], edges[1:][is_long]))
-    return NodeSpans.concatenate(spans).union().node_s * NS_PER_S / _DAY_NS
+        spans.append(_stretches_of_time(edges[:-1], edges[1:]).where((np.diff(edges) >= _DAY_NS) & (usual >= _USUAL)))
+    return NodeSpans.concatenate(spans).union()
 
 
-def lost_days(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], window: Window) -> float:
-    """Days of a window in which jobs began and none ended, as if what ended then were missing from the log.
+def find_lost_days(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], window: Window) -> NodeSpans:
+    """Stretches of a window in which jobs began and none ended, as if what ended then were missing from the log.
 
     An outage looks otherwise, as jobs begin after it, and soon the first one ends; so do jobs that fill a machine for
     days, which begin together. None are lost where few ends are usual.
     """
     ends = np.sort(end_ns[(end_ns > window.start_ns) & (end_ns < window.end_ns)])
     if ends.size < max(2, _USUAL * window.length_ns / _DAY_NS):
-        return 0.0
+        return NodeSpans.none()
     low, high = ends[:-1], ends[1:]
     hours = np.unique(start_ns // _HOUR_NS) * _HOUR_NS
     starts = np.diff(np.searchsorted(hours, np.stack((low, high - _SETTLED_HOURS * _HOUR_NS))), axis=0)[0]
-    return float((high - low)[(high - low >= _QUIET_HOURS * _HOUR_NS) & (starts >= _SETTLED_HOURS)].sum() / _DAY_NS)
+    is_lost = (high - low >= _QUIET_HOURS * _HOUR_NS) & (starts >= _SETTLED_HOURS)
+    return _stretches_of_time(low, high).where(is_lost)
+
+
+def _stretches_of_time(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> NodeSpans:
+    """Spans of the log as a whole."""
+    return NodeSpans(np.zeros(start_ns.size, dtype=np.int32), start_ns, end_ns)
+
+
+def count_days(spans: NodeSpans) -> float:
+    """Length of the spans in days."""
+    return spans.node_s * NS_PER_S / _DAY_NS
+
+
+def list_dates(spans: NodeSpans) -> list[str]:
+    """Dates in UTC that the spans take up for the most part, at least one of each."""
+    low, high = (np.rint(times_ns / _DAY_NS).astype(np.int64) for times_ns in (spans.start_ns, spans.end_ns))
+    days = stretches(low, np.maximum(high - low, 1))
+    return list(map(str, np.unique(days).astype("M8[D]").tolist()))
 
 
 def missing_ids(ids: NDArray[np.int64]) -> float:
@@ -224,7 +240,8 @@ def missing_ids(ids: NDArray[np.int64]) -> float:
 
     A scheduler numbers jobs one by one, and rows of jobs that never ran count too. Longer gaps are ids that nobody had.
     """
-    ids = np.unique(ids)
+    ids = np.sort(ids)
+    ids = ids[np.diff(ids, prepend=-1) > 0]
     amid = ids[int(_AMID * ids.size) : ids.size - int(_AMID * ids.size)]
     if amid.size < _LEAST_IDS:
         return 0.0

@@ -51,9 +51,11 @@ from bftrainer.schedulers.coverage import (
     ADVICE,
     MOST_UNTRUSTED,
     Coverage,
-    count_empty_days,
+    count_days,
+    find_empty_days,
+    find_lost_days,
     judge_coverage,
-    lost_days,
+    list_dates,
     missing_ids,
 )
 from bftrainer.schedulers.formats.tables import read_downtimes
@@ -365,7 +367,8 @@ class _SweptLog:
         good, trusted_ns, idle = coverage.trusted, 0, self.swept.idle
         if good is not None:
             trusted_ns = max(min(window.end_ns, good.end_ns) - max(window.start_ns, good.start_ns), 0)
-        days, lost = count_empty_days(times_ns, window), lost_days(*times_ns, window)
+        empty_days, lost_days = find_empty_days(times_ns, window), find_lost_days(*times_ns, window)
+        days, lost, dates = count_days(empty_days), count_days(lost_days), list_dates(lost_days or empty_days)
         gone, missing = missing_ids(np.concatenate([np.zeros(0, np.int64), *ids])), coverage.missing_share(window)
         doubtful_s = (window.length_ns - trusted_ns) / NS_PER_S
         doubtful_idle_s = (idle.node_s - (0.0 if good is None else idle.node_s_within(good))) * self.block
@@ -381,14 +384,16 @@ class _SweptLog:
             "missing_busy_share": missing,
             "empty_days": days,
             "lost_days": lost,
+            "lacking_dates": dates,
             "missing_ids_share": gone,
             "runaways": self.runaways,
             "runaway_share": self.runaway_share,
         }
+        which = shorten_names(dates)
         if lost:
-            note(f"in {lost:.3g} days of the window jobs began and none ended: records of them are missing.")
+            note(f"in {lost:.3g} days of the window jobs began and none ended: records of them are missing ({which}).")
         elif days:
-            note(f"for {days:,.1f} days of the window no job starts, or none ends: is a file missing?")
+            note(f"for {days:,.1f} days of the window no job starts, or none ends ({which}): is a file missing?")
         if gone > _MOST_IDS_MISSING:
             note(f"{100 * gone:.2g} % of the job ids are in no row: records are missing, whose nodes look idle.")
         share = "an unknown share" if missing is None else f"about {100 * missing:.1f} %"

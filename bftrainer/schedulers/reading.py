@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -20,10 +21,10 @@ from bftrainer.files.opening import one_line
 from bftrainer.files.text_files import LogRow, log_lines
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.hostlist import expand_hostlist
-from bftrainer.nodelogs.node_spans import OPEN_START_NS, last_changes
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, last_changes
 from bftrainer.plugins import answering
 from bftrainer.schedulers import IMPORTERS
-from bftrainer.schedulers.busy_records import IDLE, BusyKind, BusyRows, Expand, cluster_lead, number_texts
+from bftrainer.schedulers.busy_records import IDLE, BusyKind, BusyRows, Expand, as_texts, cluster_lead, number_texts
 from bftrainer.schedulers.clock import UNSET, Clock
 from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
 
@@ -51,11 +52,20 @@ def expecting(what: str, frame: pd.DataFrame, *columns: str) -> Callable[[Any], 
     return lambda at: f"Expected {what}, got {' and '.join(repr(one_line(str(texts[at])[:60])) for texts in cells)}"
 
 
+def closest_columns(missing: str, names: Iterable[str]) -> str:
+    """Ending of a message about a column that a header lacks: those of its columns that are closest."""
+    lower = {name.lower(): name for name in names}
+    near = get_close_matches(missing.lower(), lower, n=3, cutoff=0.0)
+    return f" Closest: {one_line(', '.join(lower[name] for name in near))}."
+
+
 @dataclass(slots=True)
 class Tally:
     """Counts of records while a log is read."""
 
     max_bad: float
+    path: Path = Path("row")  # of the rows that frames hold, and which of their lines was cut off
+    last_line: int = -1
     records: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     bad: int = 0
@@ -78,9 +88,10 @@ class Tally:
     def sift(self, frame: pd.DataFrame, checks: Sequence[Check]) -> pd.DataFrame:
         """Rows of a frame that pass all checks; others are counted by the first one that they fail.
 
-        Its column `row`, if there is one, holds the rows of the log, each a `LogRow`; anything else is ignored.
+        Its column `row`, if there is one, holds the rows of the log, each a `LogRow`; else labels are their numbers.
         """
-        fate = np.select([check.fails for check in checks], range(len(checks)), len(checks))
+        fails = [np.asarray(check.fails, dtype=np.bool_) for check in checks]
+        fate = np.select(fails, range(len(checks)), len(checks))
         for code, check in enumerate(checks):
             if check.detail is None:
                 self.drop(check.reason, int((fate == code).sum()))
@@ -88,7 +99,7 @@ class Tally:
         for at in np.flatnonzero(is_refused[fate]).tolist():
             check, label = checks[fate[at]], frame.index[at]
             row = frame["row"][label] if "row" in frame else None
-            row = row if isinstance(row, LogRow) else LogRow(Path("row"), label, [])
+            row = row if isinstance(row, LogRow) else LogRow(self.path, label, [], label == self.last_line)
             self.refuse(check.reason, row, check.detail(label) if check.detail else "")
         passed = fate == len(checks)
         return frame if passed.all() else frame[passed]
@@ -158,10 +169,13 @@ class Reading:
         if missing := [name for name in needed if name not in frame]:
             raise LogError(f"Expected a frame of busy nodes with a column {missing[0]}, got {', '.join(frame)}.")
         list(map(BusyKind, frame["kind"].unique() if "kind" in frame else ()))
+        frame = frame if frame.index.is_unique else frame.reset_index(drop=True)
         start, end, is_empty = frame["start_ns"], frame["end_ns"], frame[needed].isna().any(axis=1)
+        is_odd = (start < OPEN_START_NS) | ~end.between(OPEN_START_NS, OPEN_END_NS)
         checks = (
             Check("no times or nodes", is_empty, lambda _: "Expected start, end and nodes, got nothing."),
             Check("never started", start == UNSET),
+            Check("impossible time", is_odd, lambda _: "Expected times of start and end, got none that can be read."),
             Check("end before start", end < start),
             Check("zero length", end == start),
         )
@@ -178,24 +192,20 @@ class Reading:
 
     def _number_nodes(self, frame: pd.DataFrame, expand: Expand, lead: str) -> pd.DataFrame:
         """Rows of one cluster with numbers for lists of nodes, partitions and jobs."""
-        texts, faults = frame["nodes"], dict[str, str]()
-
-        def number_list(text: str) -> int:
-            try:
-                return self.rows.parse_list(str(text), expand, lead)
-            except LogError as fault:
-                faults[text] = str(fault)
-                return -1
-
-        nodes = number_texts(texts, number_list)
+        texts = as_texts(frame["nodes"].array).set_axis(frame.index)
+        nodes, faults = self.rows.number_lists(texts, expand, lead)
         unreadable = Check("unreadable node list", nodes < 0, lambda label: faults[texts[label]])
         frame = self.tally.sift(frame.assign(nodes=nodes), [unreadable])
         if "count" in frame:  # a list that is shorter or longer than the row says is not trusted
             is_whole = (frame["count"] < 0) | (frame["count"] == self.rows.list_sizes()[frame["nodes"]])
             frame = frame.assign(kind=np.where(is_whole, frame.get("kind", BusyKind.JOB), BusyKind.UNKNOWN))
-        for name, number in (("partition", partial(self.rows.partition, lead=lead)), ("job", hash)):
-            if name in frame and not pd.api.types.is_integer_dtype(frame[name].dtype):
-                frame[name] = number_texts(frame[name].fillna(""), number)
+        if "partition" in frame:
+            frame["partition"] = number_texts(
+                as_texts(frame["partition"].array), partial(self.rows.partition, lead=lead)
+            )
+        if "job" in frame and not pd.api.types.is_integer_dtype(frame["job"].dtype):
+            jobs = np.asarray(as_texts(frame["job"].array), dtype=object)
+            frame["job"] = pd.util.hash_array(jobs, categorize=False).view(np.int64)
         return frame
 
     def take_presence(self, log: NodeLog, names: Sequence[str], records: int) -> None:

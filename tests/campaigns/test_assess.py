@@ -109,6 +109,7 @@ def test_many_small_tasks_are_tried():
 
 
 TRUSTED = {"trusted": ["a", "b"], "untrusted_s": 0.0}
+LOST = {"lost_days": 1.5, "lacking_dates": ["2026-09-02"]}
 CLUSTERS = {"notes": ["the log is of 2 clusters (a, b): nodes are named after them."]}
 
 
@@ -118,7 +119,7 @@ CLUSTERS = {"notes": ["the log is of 2 clusters (a, b): nodes are named after th
         (7, {"coverage": {"trusted": None, "reason": "jobs are too few"}}, "jobs are too few", "Export all jobs"),
         (7, {"coverage": TRUSTED | {"untrusted_s": DAY_S}}, "is not covered by the log", "Export all jobs"),
         (7, {"coverage": TRUSTED | {"missing_busy_share": 0.04}}, "busy node-time is missing", "Export all jobs"),
-        (7, {"coverage": TRUSTED | {"lost_days": 1.5}}, "records of about 1.5 days", "Export all jobs"),
+        (7, {"coverage": TRUSTED | LOST}, "1.5 days are missing (2026-09-02)", "Export all jobs"),
         (1, {"format": "watch"}, "1 day is too few", "Go on watching until there are four weeks"),
         (7, CLUSTERS, "2 clusters (a, b)", "Each cluster by itself: bftrainer assess with --cluster"),
     ],

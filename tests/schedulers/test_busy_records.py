@@ -34,7 +34,7 @@ def records_of(some):
     """Rows that are written down, as records."""
     written = BusyRows()
     for number, (start, end, nodes, kind) in enumerate(some):
-        written.add(start * NS, end * NS, written.parse_list(",".join(nodes)), job=number, kind=kind)
+        written.add(start * NS, end * NS, written.add_list(nodes), job=number, kind=kind)
     return written.records()
 
 

@@ -17,6 +17,7 @@ from bftrainer import plugins
 from bftrainer.errors import LogError, SettingsError
 from bftrainer.nodelogs.hostlist import expand_hostlist
 from bftrainer.schedulers import IMPORTERS
+from bftrainer.schedulers.clock import BAD
 from bftrainer.schedulers.import_log import import_log, quality_path, write_quality_json
 from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
 from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise
@@ -428,13 +429,19 @@ def test_a_plug_in_that_fails_is_named(tmp_path, name, message):
 
 
 @pytest.mark.parametrize(
-    "change", [{"start_ns": [1.0, float("nan")]}, {"end_ns": [float("nan"), 6.0]}, {"nodes": ["n1", None]}]
+    "change",
+    [
+        {"start_ns": [1.0, float("nan")]},
+        {"end_ns": [float("nan"), 6.0]},
+        {"nodes": ["n1", None]},
+        *({f"{name}_ns": [BAD, 3]} for name in ("start", "end")),
+    ],
 )
 def test_rows_without_times_or_nodes_are_counted(change):
-    """What a plug-in's frame does not say is no idle time: such rows are unusable."""
+    """What a plug-in's frame does not say, or cannot read, is no idle time: such rows are unusable, whatever labels."""
     reading = Reading(ImportSettings(max_bad=1.0))
     frame = {"start_ns": [1.0, 2.0], "end_ns": [5.0, 6.0], "nodes": ["n1", "n2"]}
-    reading.take(pd.DataFrame(frame | change))
+    reading.take(pd.DataFrame(frame | change, index=[7, 7]))
     assert (reading.tally.bad, len(reading.rows)) == (1, 1)
 
 

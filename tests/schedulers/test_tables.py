@@ -209,7 +209,7 @@ def test_counts_of_two_clusters(tmp_path):
     ("header", "settings", "message"),
     [
         ("Began,to,on", {}, r"jobs.csv:1: Expected a column from for start, got none\."),
-        ("frm,to,on", {}, r"jobs.csv:1: Expected a column from for start, got none\. Did you mean 'frm'\?"),
+        ("frm,to,on", {}, r"jobs.csv:1: Expected a column from for start, got none\. Closest: frm, to, on\."),
         ("From,FROM,to,on", {}, r"jobs.csv:1: Expected one column from for start, got From and FROM\."),
         ("from,to,on", {"map": ()}, r"jobs.csv:1: Missing --map or --preset: the columns are from, to, on\."),
         ("from,to,on", {"map": ("start=from",)}, r"--map: Expected columns for start, end, and nodes or count"),

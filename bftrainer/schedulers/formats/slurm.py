@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from bftrainer.errors import LogError, SettingsError, suggestion, unused_options
+from bftrainer.errors import LogError, SettingsError, unused_options
 from bftrainer.files.opening import one_line
-from bftrainer.files.text_files import Block, LogRow, head, line_blocks
+from bftrainer.files.text_files import LogRow, head, line_blocks
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.hostlist import certain_names, expand_hostlist
 from bftrainer.nodelogs.inventory import tres_count
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
-from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, number_texts
-from bftrainer.schedulers.clock import BAD, UNSET, UNSET_TEXTS, duration_s, natural_number, read_stamps
-from bftrainer.schedulers.reading import Check, Importer, Reading, expecting
+from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, as_texts, number_texts
+from bftrainer.schedulers.clock import BAD, UNSET, UNSET_TEXTS, duration_s, natural_number, read_stamps, whole_numbers
+from bftrainer.schedulers.reading import Check, Importer, Reading, closest_columns, expecting
 
 _NEEDED = ("Start", "End", "NodeList")
 _COLUMNS = {
@@ -34,7 +38,8 @@ _FREE = frozenset(
     {"jobname", "comment", "admincomment", "systemcomment", "workdir", "submitline", "extra", "wckey", "stdout"}
 )
 """Columns whose text users choose."""
-_JOBS = frozenset({"jobid", "jobidraw"})
+_TELLING = frozenset({"jobid", "jobidraw", "nodelist"})
+"""One of these is in each header."""
 XDMOD_COLUMNS = (
     *("JobID", "JobIDRaw", "Cluster", "Partition", "QOS", "Account", "Group", "GID", "User", "UID", "Submit"),
     *("Eligible", "Start", "End", "Elapsed", "ExitCode", "State", "NNodes", "NCPUS", "ReqCPUS", "ReqMem", "ReqTRES"),
@@ -42,12 +47,11 @@ XDMOD_COLUMNS = (
 )
 """What XDMoD has sacct print, without a header: https://open.xdmod.org, "Slurm", the shredder's input."""
 _NO_NODES = ("", "None assigned", "None", "(null)")
-_STEP = re.compile(r"[^.]*[0-9\]]\.\w")
+_STEP = r"[^.]*[0-9\]]\.[\pL\pN_]"
 _EPOCH = re.compile(r"\d{9,11}", re.ASCII)
 _ROUNDED = re.compile(r"\d+(\.\d+)?[KMG]", re.ASCII)
 _NO_NUMBER = -2
 """In place of a number of nodes that is none; -1 stands for one that a row does not give."""
-_NOTHING: list[str] = []
 _GOING_ON = ("RUNNING", "SUSPENDED", "COMPLETING")
 _TIMES = "times such as 2026-09-01T08:00:00, epoch seconds or Unknown"
 
@@ -67,7 +71,7 @@ class SlurmImporter(Importer):
         if is_slurm_json(lines):
             return True
         fields = lines[0].removesuffix("|").split("|") if lines else []
-        if len(fields) > 1 and (_is_whole_header(lines[0]) or not _JOBS.isdisjoint(lines[0].lower().split("|"))):
+        if len(fields) > 1 and (_is_whole_header(lines[0]) or not _TELLING.isdisjoint(lines[0].lower().split("|"))):
             return True
         if len(fields) < 4 or not fields[0][:1].isdigit():
             return False
@@ -81,15 +85,21 @@ class SlurmImporter(Importer):
             names: Sequence[str] = ()
             document = SlurmDocument(path, ("jobs",)) if is_slurm_json(head(path)) else None
             for block in document.rows() if document else line_blocks(path):
-                at, heads = 0, [at for at, line in enumerate(block.lines) if _is_whole_header(line)]
-                for end in (*heads, len(block.lines)):
-                    first = next((row for row in range(at, end) if block.lines[row]), None)
-                    if first is not None:
-                        if first in heads or not names:
-                            names = _find_columns(block, first, columns)
-                            is_headless |= first not in heads
-                        _take_jobs(_split_rows(block, range(first + (first in heads), end), names, reading), reading)
-                    at = end
+                # Lines become texts of Python only if they are headers, or have another number of bars.
+                lines = pc.list_flatten(pc.split_pattern(pa.array([block.data.decode()]), "\n"))
+                lines = pc.utf8_rtrim(lines, "\r")
+                reading.tally.path = path
+                reading.tally.last_line = block.first + len(lines) - 1 if block.cut_off else -1
+                heads = [at for at in _find(lines, "(?i)nodelist") if _is_whole_header(lines[at].as_py())]
+                for low, high in itertools.pairwise(sorted({0, *heads, len(lines)})):
+                    begin = next((low + at for at in _find(lines.slice(low, high - low), ".")), high)
+                    if begin < high and (begin in heads or not names):
+                        names = _find_columns(lines[begin].as_py(), f"{path}:{block.first + begin}", columns)
+                        is_headless |= begin not in heads
+                    begin += begin in heads
+                    if begin < high:
+                        rows = lines.slice(begin, high - begin)
+                        _take_jobs(_split_rows(rows, block.first + begin, names, reading), reading)
                 if block.cut_off:
                     reading.note_cut_off(path)
             for note in document.notes if document else ():
@@ -103,10 +113,14 @@ def _is_whole_header(line: str) -> bool:
     return not line[:1].isdigit() and {name.lower() for name in _NEEDED} <= set(line.lower().split("|"))
 
 
-def _find_columns(block: Block, at: int, names: Sequence[str] | None) -> Sequence[str]:
+def _find(lines: pa.StringArray, pattern: str) -> list[int]:
+    """Indices of the lines with something like this."""
+    return np.flatnonzero(pc.match_substring_regex(lines, pattern).to_numpy(zero_copy_only=False)).tolist()
+
+
+def _find_columns(line: str, place: str, names: Sequence[str] | None) -> Sequence[str]:
     """Columns of the rows from a line on, by its names if it is a header, or else by the settings."""
-    line, place = block.lines[at], f"{block.path}:{block.first + at}"
-    if not (_JOBS | {"nodelist"}).isdisjoint(line.lower().split("|")) and not line[:1].isdigit():
+    if not _TELLING.isdisjoint(line.lower().split("|")) and not line[:1].isdigit():
         names = line.removesuffix("|").split("|")
     elif "|" not in line:
         raise LogError(f"{place}: Expected columns between bars (sacct -P), got {one_line(line[:60])!r}.")
@@ -119,47 +133,50 @@ def _find_columns(block: Block, at: int, names: Sequence[str] | None) -> Sequenc
         place = "--columns"
     lower = [name.lower() for name in names]
     if missing := next((name for name in _NEEDED if name.lower() not in lower), None):
-        raise LogError(f"{place}: Expected a column {missing}, got none.{suggestion(missing, names)}")
+        raise LogError(f"{place}: Expected a column {missing}, got none.{closest_columns(missing, names)}")
     return tuple(names)
 
 
-def _split_rows(block: Block, lines: range, names: Sequence[str], reading: Reading) -> pd.DataFrame:
-    """Cells of some lines of a block by `_COLUMNS`, and their `row`; those that do not fit are refused."""
-    free, texts, places = [at for at, name in enumerate(names) if name.lower() in _FREE], [], []
-    cut = len(block.lines) - 1 if block.cut_off else -1
-    for at in lines:
-        if not block.lines[at]:
-            continue
-        reading.tally.records += 1
-        cells = block.lines[at].split("|")
-        if len(cells) > len(names) and not cells[-1]:  # `sacct -p` ends rows in a bar
+def _split_rows(lines: pa.StringArray, first: int, names: Sequence[str], reading: Reading) -> pd.DataFrame:
+    """Cells of lines by `_COLUMNS`, labelled by their numbers from `first` on; those that do not fit are refused."""
+    free, width, tally = [at for at, name in enumerate(names) if name.lower() in _FREE], len(names), reading.tally
+    fits = pc.equal(pc.count_substring(lines, "|"), width - 1).to_numpy(zero_copy_only=False)
+    odd = {at: line for at in np.flatnonzero(~fits).tolist() if (line := lines[at].as_py())}
+    tally.records += int(fits.sum()) + len(odd)
+    for at, line in tuple(odd.items()):
+        cells = line.split("|")
+        if len(cells) > width and not cells[-1]:  # `sacct -p` ends rows in a bar
             cells.pop()
-        if (surplus := len(cells) - len(names)) > 0 and len(free) == 1:
+        if (surplus := len(cells) - width) > 0 and len(free) == 1:
             # Sacct does not escape bars: more than names are those of the only column of users' texts.
             cells[free[0] : free[0] + surplus + 1] = [" ".join(cells[free[0] : free[0] + surplus + 1])]
-        if len(cells) == len(names):
-            texts.append(tuple(cells))  # unlike lists, these take no garbage collection
-            places.append(at)
-        else:
-            row, detail = LogRow(block.path, block.first + at, [], at == cut), f"Expected {len(names)} columns"
-            reading.tally.refuse("wrong number of columns", row, f"{detail}, got {len(cells)}")
-    rows = [LogRow(block.path, block.first + at, _NOTHING, at == cut) for at in places]
-    frame = pd.DataFrame(texts, columns=[_COLUMNS.get(name.lower(), name) for name in names], dtype=object)
-    frame = frame.loc[:, ~frame.columns.duplicated()]  # of columns of one name the first counts
-    return frame.reindex(columns=list(_COLUMNS.values()), fill_value="").assign(row=rows)
+        odd[at] = "|".join(cells)
+        if len(cells) != width:
+            del odd[at]
+            row = LogRow(tally.path, first + at, [], first + at == tally.last_line)
+            tally.refuse("wrong number of columns", row, f"Expected {width} columns, got {len(cells)}")
+    is_mended = np.isin(np.arange(len(lines)), list(odd))
+    lines = pc.replace_with_mask(lines, pa.array(is_mended), pa.array(odd.values(), pa.string()))
+    lines, places = lines.filter(pa.array(fits | is_mended)), first + np.flatnonzero(fits | is_mended)
+    cells = pc.list_flatten(pc.split_pattern(lines, "|"))
+    columns = {name: pa.repeat("", len(lines)) for name in _COLUMNS.values()}
+    for at in reversed(range(width)):  # of columns of one name the first counts
+        if (name := _COLUMNS.get(names[at].lower())) is not None:
+            columns[name] = cells.take(pa.array(np.arange(at, len(cells), width)))
+    return pd.DataFrame({name: as_texts(column) for name, column in columns.items()}).set_axis(places)
 
 
 def _take_jobs(frame: pd.DataFrame, reading: Reading) -> None:
     """Take the jobs that rows tell of, by `_COLUMNS`; those that are not kept are counted, or refused if faulty."""
     is_wanted = number_texts(frame["Cluster"], reading.is_wanted) > 0
-    ids = number_texts(
-        frame["JobIDRaw"].where(frame["JobIDRaw"] != "", frame["JobID"]), lambda text: natural_number(text) or -1
-    )
+    ids = whole_numbers(frame["JobIDRaw"].where(frame["JobIDRaw"] != "", frame["JobID"]), 18)
     reading.job_ids.append(ids[is_wanted & (ids > 0)])
     name = "JobID" if (frame["JobID"] != "").any() else "JobIDRaw"
+    is_cut = ~frame["NodeList"].str.endswith("]").to_numpy(np.bool_)
+    is_cut[is_cut] = number_texts(frame["NodeList"][is_cut], _is_cut)
     busy = _settle_open_ends(_measure_runs(frame, reading), reading).assign(
         nodes=frame["NodeList"],
-        kind=np.where(number_texts(frame["NodeList"], _is_cut) > 0, BusyKind.UNKNOWN, BusyKind.JOB),
+        kind=np.where(is_cut, BusyKind.UNKNOWN, BusyKind.JOB),
         job=frame[name],
         count=number_texts(frame["NNodes"], _count_nodes),
         **{column.lower(): frame[column] for column in ("Partition", "Cluster")},
@@ -169,7 +186,7 @@ def _take_jobs(frame: pd.DataFrame, reading: Reading) -> None:
     number = expecting("a number of nodes", frame, "NNodes")
     checks = (
         Check("of another cluster", ~is_wanted),
-        Check("job step", number_texts(frame[name], lambda text: _STEP.match(text) is not None) > 0),
+        Check("job step", frame[name].str.match(_STEP).to_numpy(np.bool_)),
         Check("no nodes", frame["NodeList"].isin(_NO_NODES)),
         *(
             Check("impossible time", busy[f"{column.lower()}_ns"] == BAD, expecting(_TIMES, frame, column))
@@ -181,6 +198,7 @@ def _take_jobs(frame: pd.DataFrame, reading: Reading) -> None:
     reading.take(reading.tally.sift(busy, checks), _expand_nodes)
 
 
+@lru_cache(1 << 17)
 def _seconds(text: str) -> int:
     """Seconds of a duration, `1-02:03:04` or plain; -1 if there is none."""
     number = natural_number(text)
@@ -195,14 +213,14 @@ def _measure_runs(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     )
     elapsed_s, suspended_s = np.where(raw_s < 0, elapsed_s, raw_s), np.maximum(suspended_s, 0)
     start_ns, end_ns = reading.clock.run_ns(
-        (frame["Start"].to_list(), frame["End"].to_list()),
+        (frame["Start"].array, frame["End"].array),
         UNSET_TEXTS,
-        lambda at: str(frame["row"].iloc[at].place),
+        lambda at: f"{reading.tally.path}:{frame.index[at]}",
         (elapsed_s, np.where(elapsed_s < 0, -1, elapsed_s + suspended_s)),
     )
-    submit_ns = reading.clock.utc_ns(read_stamps(frame["Submit"].to_list(), UNSET_TEXTS), second_pass=False)
+    submit_ns = reading.clock.utc_ns(read_stamps(frame["Submit"].array, UNSET_TEXTS), second_pass=False)
     times = {"start_ns": start_ns, "end_ns": end_ns, "submit_ns": submit_ns}
-    return frame[["row", "State"]].assign(**times, elapsed_s=elapsed_s, limit_s=limit_s, suspended_s=suspended_s)
+    return frame[["State"]].assign(**times, elapsed_s=elapsed_s, limit_s=limit_s, suspended_s=suspended_s)
 
 
 def _settle_open_ends(runs: pd.DataFrame, reading: Reading) -> pd.DataFrame:
@@ -210,14 +228,15 @@ def _settle_open_ends(runs: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     # A limit is not the end of a job that has run for longer, and waits while a job is suspended.
     start, end, elapsed_s = runs["start_ns"], runs["end_ns"], runs["elapsed_s"]
     has_start, state = start > BAD, runs["State"]
-    is_open = has_start & ((end == UNSET) | (state.str.startswith(_GOING_ON) & (end <= start) & (end != BAD)))
+    goes_on, is_suspended = (state.str.startswith(some).to_numpy(np.bool_) for some in (_GOING_ON, "SUSPENDED"))
+    is_open = has_start & ((end == UNSET) | (goes_on & (end <= start) & (end != BAD)))
     held_s = (runs["limit_s"].clip(lower=elapsed_s) + runs["suspended_s"]).where(runs["limit_s"] >= 0)
     due = start.where(is_open, 0) + held_s.fillna(0).astype("int64") * NS_PER_S
     end = end.mask(is_open, due.clip(upper=OPEN_END_NS).where(held_s.notna(), OPEN_END_NS))
     if runs["suspended_s"].any():
         reading.note("some jobs were suspended for a while, sacct does not say when: their nodes count as busy.")
     if reading.settings.suspended == "idle":
-        is_suspended = has_start & state.str.startswith("SUSPENDED")
+        is_suspended &= has_start
         if (is_suspended & (elapsed_s < 0)).any():
             reading.note("suspended jobs without an elapsed time count as busy: how long they ran is unknown.")
         has_run = is_suspended & (elapsed_s >= 0)

@@ -27,7 +27,7 @@ from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
 from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, BusyRows, Expand, number_texts, over_capacity_share
 from bftrainer.schedulers.clock import BAD, UNSET, UNSET_TEXTS, Clock, natural_number, read_stamps, set_unset
 from bftrainer.schedulers.formats.slurm import XDMOD_COLUMNS, SlurmImporter
-from bftrainer.schedulers.reading import Check, Importer, Reading, expecting
+from bftrainer.schedulers.reading import Check, Importer, Reading, closest_columns, expecting
 
 _MOST_NEEDED = ("start", "end", "nodes", "count")
 _ROLES = (*_MOST_NEEDED, "submit", "partition", "cluster", "cause", "job")
@@ -93,7 +93,7 @@ def match_columns(
             places[role] = at[0]
         elif role in needed:
             expected = f"Expected a column {' or '.join(names)} for {role}{source}"
-            raise LogError(f"{header.place}: {expected}, got none.{one_line(suggestion(names[0], headings))}")
+            raise LogError(f"{header.place}: {expected}, got none.{closest_columns(names[0], headings)}")
     return places
 
 
