@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo, available_timezones
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
@@ -51,20 +52,21 @@ class Stamps:
 
 def read_stamps(texts: Sequence[str], unset: frozenset[str] = frozenset()) -> Stamps:
     """Read texts such as `1788251400` (seconds, or finer) or `2026-09-01T08:30:00`; a text in `unset` gives `UNSET`."""
-    column = as_texts(texts)
-    local, ns = column.str.fullmatch(_LOCAL).to_numpy(np.bool_, copy=True), np.full(len(column), BAD, dtype=np.int64)
+    column, last_s = as_texts(texts), OPEN_END_NS // NS_PER_S
+    numbers = whole_numbers(column, 10)  # seconds, as most logs have them
+    is_number = numbers >= 0
+    ns = np.where(is_number & (numbers <= last_s), np.minimum(numbers, last_s) * NS_PER_S, BAD)
+    local = np.zeros(len(column), dtype=np.bool_)
+    local[~is_number] = column[~is_number].str.fullmatch(_LOCAL).to_numpy(np.bool_)
     shown = column[local]
     dates = pd.to_datetime(shown, format="ISO8601", errors="coerce").to_numpy().astype("M8[s]")
     is_odd = np.isnat(dates)  # among them leap seconds
     again = pd.to_datetime(shown[is_odd].str.replace("T", " "), format="%Y-%m-%d %H:%M:%S", errors="coerce")
     dates[is_odd] = again.to_numpy().astype("M8[s]")
-    seconds, last_s = dates.astype(np.int64), OPEN_END_NS // NS_PER_S
+    seconds = dates.astype(np.int64)
     # The epoch in zones behind UTC is of the last day of 1969.
     is_possible = (seconds >= -86_400) & (seconds < last_s)
     ns[local] = np.where(is_possible, np.clip(seconds, 0, last_s) * NS_PER_S, BAD)
-    numbers = whole_numbers(column, 10)  # seconds, as most logs have them
-    is_number = numbers >= 0
-    ns[is_number] = np.where(numbers <= last_s, np.minimum(numbers, last_s) * NS_PER_S, BAD)[is_number]
     # Other forms of that length exist, with a zone.
     is_other = ~local & ~is_number
     ns[is_other] = number_texts(column[is_other], lambda text: _read_stamp(text, unset))
@@ -173,9 +175,9 @@ class Clock:
 
 def whole_numbers(texts: pd.Series[str], digits: int) -> NDArray[np.int64]:
     """Whole numbers of up to so many digits, at most 18, that texts are; -1 for others."""
-    is_number = texts.str.fullmatch(f"[0-9]{{1,{digits}}}").to_numpy(np.bool_)
-    numbers = np.full(len(texts), -1, dtype=np.int64)
-    numbers[is_number] = pa.array(texts[is_number]).cast(pa.int64()).to_numpy()
+    column, numbers = pa.array(texts), np.full(len(texts), -1, dtype=np.int64)
+    is_number = np.asarray(pc.and_(pc.ascii_is_decimal(column), pc.less_equal(pc.binary_length(column), digits)))
+    numbers[is_number] = np.asarray(column.filter(pa.array(is_number)).cast(pa.int64()))
     return numbers
 
 

@@ -187,14 +187,10 @@ def test_spot(imported_trace):
     text = "0,add,a\n500,remove,a\n9000,add,b\n10000,remove,b\n"
     assert idle_of(imported_trace("spot", text).log)["a"] == [(0, 0.5)]
     assert idle_of(imported_trace("spot", text, min_gap_s=1.0).log)["a"] == []
-
-
-def test_stays_of_no_time_are_counted(imported_trace):
-    """The account of an import tells of rows that undo one another, and keeps the others."""
+    # Rows that undo one another are counted.
     done = imported_trace("spot", "0,add,a\n5,add,b\n5,remove,b\n9000,remove,a\n")
     assert idle_of(done.log) == {"a": [(0, 9)], "b": []}
-    assert done.quality.dropped == {"node added and removed in the same millisecond": 2}
-    assert (done.quality.records, done.quality.kept) == (4, 2)
+    assert (done.quality.dropped, done.quality.kept) == ({"node added and removed in the same millisecond": 2}, 2)
 
 
 def test_counts(imported_trace):
@@ -218,10 +214,7 @@ def test_dated_rows(imported_trace):
     assert done.quality.dropped == {"another count at the same instant, of which the last row counts": 1}
     assert "1 rows stand after a later one: sorted by time." in done.quality.notes
     assert imported_trace("counts", DATED, zone="+02:00").log.start_ns == done.log.start_ns - 7200 * 10**9
-
-
-def test_sampled_counts(imported_trace):
-    """Counts at equal intervals from --start; the last one holds as long as the others."""
+    # Counts at equal intervals count from --start; the last one holds as long as the others.
     done = imported_trace("counts", SAMPLED, start=NOON)
     assert (done.log.start_ns, done.log.end_ns) == (NOON_S * 10**9, (NOON_S + 1200) * 10**9)
     assert (done.quality.idle_node_s, done.quality.records) == (1500, 4)
@@ -233,18 +226,13 @@ GAPS = r"trace.csv: Expected metadata with gap_seconds above 0"
 @pytest.mark.parametrize(
     ("form", "text", "message"),
     [
-        ("spot", "0,add,a\n5,add,a\n", r"trace.csv:2: Node 'a' is added"),
-        ("spot", "5,add,a\n0,add,b\n", r"trace.csv:2: Expected times to ascend, got 0 after 5 ms\."),
-        ("spot", "0,add,a\n5,rem", r"trace.csv:2: Expected milliseconds, add or remove, and a node, got 2 values\."),
         ("spot", "0,add,a\n", r"Expected the window to start before its end"),
-        ("counts", "timestamp,count\n", r"trace.csv: Expected rows of timestamp and count, got none\."),
         ("counts", f"timestamp,count\n{NOON}Z,0\n", r"Expected counts of nodes above 0, got none\."),
         (
             "counts",
             "timestamp,number\n",
             r"trace.csv:1: Expected columns timestamp, count, each once, got timestamp, n",
         ),
-        ("counts", f"timestamp,count\n{NOON}Z,1\n2026-09-01T11:00:00Z,1\n", r"trace.csv:3: Expected times to ascend"),
         ("counts", f"timestamp,count\n{NOON}Z,1\n", r"Expected the window to start before its end"),
         ("counts", "\n\n", r"trace.csv:1: Expected columns timestamp, count"),
         ("counts", DATED + "2026-09-01, 12:00, 2\n", r"trace.csv:6: Expected date, time, count, got"),
