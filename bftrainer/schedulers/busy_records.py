@@ -165,11 +165,10 @@ class BusyRows:
         self, of: NDArray[np.int64], piece: NDArray[np.int32], names: Sequence[tuple[str, ...] | None], lead: str
     ) -> NDArray[np.int64]:
         """Add lists, each of the pieces that are `of` it; their numbers."""
-        used = pd.unique(piece)
+        piece, used = pd.factorize(piece)
         nodes = [[self.names[lead + name] for name in names[at] or ()] for at in used.tolist()]
-        sizes, begins = np.zeros(len(names), dtype=np.int64), np.zeros(len(names), dtype=np.int64)
-        sizes[used] = list(map(len, nodes))
-        begins[used] = np.cumsum(sizes[used]) - sizes[used]
+        sizes = np.array(list(map(len, nodes)), dtype=np.int64)
+        begins = np.cumsum(sizes) - sizes
         flat = np.fromiter(itertools.chain.from_iterable(nodes), dtype=np.int32)
         node, of_node = flat[stretches(begins[piece], sizes[piece])], np.repeat(of, sizes[piece])
         pairs = of_node * len(self.names) + node

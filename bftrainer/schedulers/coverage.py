@@ -223,11 +223,6 @@ def _stretches_of_time(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -
     return NodeSpans(np.zeros(start_ns.size, dtype=np.int32), start_ns, end_ns)
 
 
-def count_days(spans: NodeSpans) -> float:
-    """Length of the spans in days."""
-    return spans.node_s * NS_PER_S / _DAY_NS
-
-
 def list_dates(spans: NodeSpans) -> list[str]:
     """Dates in UTC that the spans take up for the most part, at least one of each."""
     low, high = (np.rint(times_ns / _DAY_NS).astype(np.int64) for times_ns in (spans.start_ns, spans.end_ns))

@@ -51,7 +51,6 @@ from bftrainer.schedulers.coverage import (
     ADVICE,
     MOST_UNTRUSTED,
     Coverage,
-    count_days,
     find_empty_days,
     find_lost_days,
     judge_coverage,
@@ -368,7 +367,8 @@ class _SweptLog:
         if good is not None:
             trusted_ns = max(min(window.end_ns, good.end_ns) - max(window.start_ns, good.start_ns), 0)
         empty_days, lost_days = find_empty_days(times_ns, window), find_lost_days(*times_ns, window)
-        days, lost, dates = count_days(empty_days), count_days(lost_days), list_dates(lost_days or empty_days)
+        days, lost = empty_days.node_s / 86_400, lost_days.node_s / 86_400
+        dates = list_dates(lost_days if lost else empty_days)
         gone, missing = missing_ids(np.concatenate([np.zeros(0, np.int64), *ids])), coverage.missing_share(window)
         doubtful_s = (window.length_ns - trusted_ns) / NS_PER_S
         doubtful_idle_s = (idle.node_s - (0.0 if good is None else idle.node_s_within(good))) * self.block
