@@ -90,7 +90,7 @@ class ValueTables:
                 with answering(f"{self._where}, task {spec.name}", SettingsError):
                     raise
             answers.append(answer)
-            is_plain = isinstance(answer, np.ndarray) and answer.dtype is _FLOAT
+            is_plain = isinstance(answer, np.ndarray) and answer.dtype == _FLOAT
             content.append(answer.tobytes() if is_plain else None)
         if task.offers and content == task.offers.content:
             return
