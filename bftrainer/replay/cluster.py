@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -149,7 +149,8 @@ class Cluster:
             kind = ClusterTask if spec.saves is None else SavingTask
             task = kind(len(self.tasks), spec, spec.submission_s(self.start_ns))
             self.tasks.append(task)
-            insort(self._coming, (task.submitted_s, task.number))
+            self._coming.append((task.submitted_s, task.number))
+        self._coming.sort()
 
     def submission_times_s(self) -> set[float]:
         """Times at which tasks are submitted, if these are events of their own."""
@@ -189,7 +190,7 @@ class Cluster:
 
     def _note_rate(self, task: ClusterTask) -> None:
         """Note that a task has another rate, or other work to do, and so another time of completion."""
-        task.is_steady, task.offered = False, None
+        task.is_steady = False
         if task.rate > 0 and (before_s := self.time_s + task.remaining_s() / 2.0) < self._no_completion_before_s:
             self._no_completion_before_s = before_s
 
@@ -254,7 +255,7 @@ class Cluster:
         """Free all nodes of a task."""
         self.change.freed.setdefault(task.number, task.nodes)
         self._add_free(task.nodes)
-        task.nodes, task.rate, task.is_steady, task.offered = [], 0.0, False, None
+        task.nodes, task.rate, task.is_steady = [], 0.0, False
 
     def _add_free(self, nodes: Sequence[int]) -> None:
         for node in nodes:
@@ -311,14 +312,18 @@ class Cluster:
 
     def admit(self) -> None:
         """Admit waiting tasks that are due, in file order, while there is room."""
-        coming = self._coming
-        while coming and coming[0][0] <= self.time_s:
-            insort(self._queue, coming.pop(0)[1])
-        while self._queue and len(self.active) < self.settings.max_tasks:
-            task = self.tasks[self._queue.pop(0)]
-            task.status = Status.ACTIVE
-            self.active.append(task)
-            self.change.admitted.append(task)
+        coming, room = self._coming, self.settings.max_tasks - len(self.active)
+        if coming and coming[0][0] <= self.time_s:
+            due = bisect_right(coming, (self.time_s, len(self.tasks)))
+            self._queue = sorted((*self._queue, *(number for _, number in coming[:due])))
+            del coming[:due]
+        if self._queue and room > 0:
+            admitted = [self.tasks[number] for number in self._queue[:room]]
+            del self._queue[:room]
+            for task in admitted:
+                task.status = Status.ACTIVE
+            self.active += admitted
+            self.change.admitted += admitted
 
     def count_preempted(self, change: ClusterChange) -> int:
         """Number of tasks that an instant took nodes from."""
@@ -404,28 +409,28 @@ class Cluster:
 
     def _give(self, task: ClusterTask, nodes: Sequence[int]) -> None:
         """Give a task nodes that were free."""
+        owner, number = self.owner, task.number
         for node in nodes:
-            self.owner[node] = task.number
+            owner[node] = number
         task.nodes = sorted((*task.nodes, *nodes))
 
     def _start(self, task: ClusterTask) -> None:
         """Let a task run on the nodes that it now has."""
-        task.rate = task.rate_on(len(task.nodes))
-        if task.rate > 0 and task.started_s is None:
+        task.rate = rate = task.rate_on(len(task.nodes))
+        if task.started_s is None and rate > 0:
             task.started_s = self.time_s
         task.resume()
         self._note_rate(task)
 
     def charge_rescale(self, task: ClusterTask, count: int) -> None:
         """Let a task pay for its change to a count: seconds at its present rate; a start is free, as published."""
-        spec, before = task.spec, len(task.nodes)
-        rate = task.rescaling_s = 0.0
+        spec, before, rate, rescaling_s = task.spec, len(task.nodes), 0.0, 0.0
         if before >= spec.min_nodes:
             grow_s, shrink_s = spec.change_s(before)
-            rate, task.rescaling_s = spec.rates.item(before), grow_s if count > before else shrink_s
+            rate, rescaling_s = spec.rates.item(before), grow_s if count > before else shrink_s
         elif self.settings.startup_cost == "full" and count > before:
-            rate, task.rescaling_s = spec.rates.item(count), float(spec.start_s(count))
-        task.pending = rate * task.rescaling_s
+            rate, rescaling_s = spec.rates.item(count), float(spec.start_s(count))
+        task.rescaling_s, task.pending = rescaling_s, rate * rescaling_s
 
     def adopt_random(
         self, rng: np.random.Generator, limit: Callable[[list[int]], list[int]] = lambda counts: counts
