@@ -12,6 +12,7 @@ import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,15 +97,21 @@ class NodeOrder:
         """Ascending nodes in this order."""
         return list(nodes)
 
+    def rank(self, free: list[int]) -> list[int]:
+        """Free nodes, which are ascending, in the order in which tasks take them."""
+        return self.sort(free)
+
     def release(self, nodes: list[int], count: int) -> list[int]:
         """Take from a task's nodes, which are ascending, the `count` that it gives up."""
-        return self.take(nodes, count)
-
-    def take(self, free: list[int], count: int) -> list[int]:
-        """Take from the free nodes, which are ascending, `count` for a task."""
-        chosen = free[:count]
-        del free[:count]
+        chosen = self.sort(nodes)[:count]
+        remove_all(nodes, chosen)
         return chosen
+
+    def deal(self, free: list[int], counts: Sequence[int]) -> list[list[int]]:
+        """Take from the free nodes, which are ascending, so many for each of several tasks."""
+        ranked, ends = self.rank(free), list(accumulate(counts, initial=0))
+        free[:] = sorted(ranked[ends[-1] :])
+        return [ranked[begin:end] for begin, end in pairwise(ends)]
 
 
 def remove_all(ascending: list[int], numbers: Iterable[int]) -> None:
@@ -360,9 +367,10 @@ class Cluster:
                     removed[task] = self._release_some(task.nodes, -more, departing_kinds)
                     self._add_free([node for node in removed[task] if node not in self.departing])
             self._exchange_owed(added, removed)
+            dealt = iter(self.order.deal(self.free, [more for _, more in changes if more > 0]))
             for task, more in changes:
                 if more > 0:
-                    chosen = self.order.take(self.free, more)
+                    chosen = next(dealt)
                     added[task] = sorted((*added[task], *chosen)) if task in added else chosen
                     self._give(task, chosen)
                 self._start(task)
@@ -519,12 +527,6 @@ class ArrivalOrder(NodeOrder):
     def sort(self, nodes: list[int]) -> list[int]:
         """Ascending nodes in this order."""
         return sorted(nodes, key=self._arrival.__getitem__)
-
-    def take(self, free: list[int], count: int) -> list[int]:
-        """Take the `count` that came first."""
-        chosen = self.sort(free)[:count]
-        remove_all(free, chosen)
-        return chosen
 
 
 class PublishedCluster(Cluster):
