@@ -194,9 +194,5 @@ def saturate_pool(tasks: Sequence[TaskSpec], pool: float, idle_node_s: float) ->
     count = min(_MOST_TASKS, max(len(tasks), 2 * active + math.ceil(1.1 * idle_node_s / node_s)))
     longer = max(1.0, 1.1 * idle_node_s / (count * node_s))
     undated: dict[str, Any] = {"submit_s": 0.0, "submit_ns": None, "deadline_s": None, "deadline_ns": None}
-    repeated = islice(cycle(tasks), count)
-    roster = tuple(
-        replace(task, name=f"{task.name}-{number:05d}", work=task.work * longer, **undated)
-        for number, task in enumerate(repeated)
-    )
-    return roster, active
+    repeated = islice(cycle([replace(task, work=task.work * longer, **undated) for task in tasks]), count)
+    return tuple(task.rename(f"{task.name}-{number:05d}") for number, task in enumerate(repeated)), active

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -407,6 +408,12 @@ class TaskSpec:
                 "throughput above 0 on one node, which a tuned task's speed-up refers to, got 0",
             ),
         )
+
+    def rename(self, name: str) -> TaskSpec:
+        """The same task by another name; its tables are shared, as thousands of copies would be slow and large."""
+        renamed = copy(self)
+        object.__setattr__(renamed, "name", name)
+        return renamed
 
     @property
     def tuning_group(self) -> str:

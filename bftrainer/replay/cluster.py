@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import copy
 import math
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,15 +97,21 @@ class NodeOrder:
         """Ascending nodes in this order."""
         return list(nodes)
 
+    def rank(self, free: list[int]) -> list[int]:
+        """Free nodes, which are ascending, in the order in which tasks take them."""
+        return self.sort(free)
+
     def release(self, nodes: list[int], count: int) -> list[int]:
         """Take from a task's nodes, which are ascending, the `count` that it gives up."""
-        return self.take(nodes, count)
-
-    def take(self, free: list[int], count: int) -> list[int]:
-        """Take from the free nodes, which are ascending, `count` for a task."""
-        chosen = free[:count]
-        del free[:count]
+        chosen = self.sort(nodes)[:count]
+        remove_all(nodes, chosen)
         return chosen
+
+    def deal(self, free: list[int], counts: Sequence[int]) -> list[list[int]]:
+        """Take from the free nodes, which are ascending, so many for each of several tasks."""
+        ranked, ends = self.rank(free), list(accumulate(counts, initial=0))
+        free[:] = sorted(ranked[ends[-1] :])
+        return [ranked[begin:end] for begin, end in pairwise(ends)]
 
 
 def remove_all(ascending: list[int], numbers: Iterable[int]) -> None:
@@ -149,7 +156,8 @@ class Cluster:
             kind = ClusterTask if spec.saves is None else SavingTask
             task = kind(len(self.tasks), spec, spec.submission_s(self.start_ns))
             self.tasks.append(task)
-            insort(self._coming, (task.submitted_s, task.number))
+            self._coming.append((task.submitted_s, task.number))
+        self._coming.sort()
 
     def submission_times_s(self) -> set[float]:
         """Times at which tasks are submitted, if these are events of their own."""
@@ -189,7 +197,7 @@ class Cluster:
 
     def _note_rate(self, task: ClusterTask) -> None:
         """Note that a task has another rate, or other work to do, and so another time of completion."""
-        task.is_steady, task.offered = False, None
+        task.is_steady = False
         if task.rate > 0 and (before_s := self.time_s + task.remaining_s() / 2.0) < self._no_completion_before_s:
             self._no_completion_before_s = before_s
 
@@ -254,7 +262,7 @@ class Cluster:
         """Free all nodes of a task."""
         self.change.freed.setdefault(task.number, task.nodes)
         self._add_free(task.nodes)
-        task.nodes, task.rate, task.is_steady, task.offered = [], 0.0, False, None
+        task.nodes, task.rate, task.is_steady = [], 0.0, False
 
     def _add_free(self, nodes: Sequence[int]) -> None:
         for node in nodes:
@@ -311,14 +319,18 @@ class Cluster:
 
     def admit(self) -> None:
         """Admit waiting tasks that are due, in file order, while there is room."""
-        coming = self._coming
-        while coming and coming[0][0] <= self.time_s:
-            insort(self._queue, coming.pop(0)[1])
-        while self._queue and len(self.active) < self.settings.max_tasks:
-            task = self.tasks[self._queue.pop(0)]
-            task.status = Status.ACTIVE
-            self.active.append(task)
-            self.change.admitted.append(task)
+        coming, room = self._coming, self.settings.max_tasks - len(self.active)
+        if coming and coming[0][0] <= self.time_s:
+            due = bisect_right(coming, (self.time_s, len(self.tasks)))
+            self._queue = sorted((*self._queue, *(number for _, number in coming[:due])))
+            del coming[:due]
+        if self._queue and room > 0:
+            admitted = [self.tasks[number] for number in self._queue[:room]]
+            del self._queue[:room]
+            for task in admitted:
+                task.status = Status.ACTIVE
+            self.active += admitted
+            self.change.admitted += admitted
 
     def count_preempted(self, change: ClusterChange) -> int:
         """Number of tasks that an instant took nodes from."""
@@ -355,9 +367,10 @@ class Cluster:
                     removed[task] = self._release_some(task.nodes, -more, departing_kinds)
                     self._add_free([node for node in removed[task] if node not in self.departing])
             self._exchange_owed(added, removed)
+            dealt = iter(self.order.deal(self.free, [more for _, more in changes if more > 0]))
             for task, more in changes:
                 if more > 0:
-                    chosen = self.order.take(self.free, more)
+                    chosen = next(dealt)
                     added[task] = sorted((*added[task], *chosen)) if task in added else chosen
                     self._give(task, chosen)
                 self._start(task)
@@ -404,28 +417,28 @@ class Cluster:
 
     def _give(self, task: ClusterTask, nodes: Sequence[int]) -> None:
         """Give a task nodes that were free."""
+        owner, number = self.owner, task.number
         for node in nodes:
-            self.owner[node] = task.number
+            owner[node] = number
         task.nodes = sorted((*task.nodes, *nodes))
 
     def _start(self, task: ClusterTask) -> None:
         """Let a task run on the nodes that it now has."""
-        task.rate = task.rate_on(len(task.nodes))
-        if task.rate > 0 and task.started_s is None:
+        task.rate = rate = task.rate_on(len(task.nodes))
+        if task.started_s is None and rate > 0:
             task.started_s = self.time_s
         task.resume()
         self._note_rate(task)
 
     def charge_rescale(self, task: ClusterTask, count: int) -> None:
         """Let a task pay for its change to a count: seconds at its present rate; a start is free, as published."""
-        spec, before = task.spec, len(task.nodes)
-        rate = task.rescaling_s = 0.0
+        spec, before, rate, rescaling_s = task.spec, len(task.nodes), 0.0, 0.0
         if before >= spec.min_nodes:
             grow_s, shrink_s = spec.change_s(before)
-            rate, task.rescaling_s = spec.rates.item(before), grow_s if count > before else shrink_s
+            rate, rescaling_s = spec.rates.item(before), grow_s if count > before else shrink_s
         elif self.settings.startup_cost == "full" and count > before:
-            rate, task.rescaling_s = spec.rates.item(count), float(spec.start_s(count))
-        task.pending = rate * task.rescaling_s
+            rate, rescaling_s = spec.rates.item(count), float(spec.start_s(count))
+        task.rescaling_s, task.pending = rescaling_s, rate * rescaling_s
 
     def adopt_random(
         self, rng: np.random.Generator, limit: Callable[[list[int]], list[int]] = lambda counts: counts
@@ -514,12 +527,6 @@ class ArrivalOrder(NodeOrder):
     def sort(self, nodes: list[int]) -> list[int]:
         """Ascending nodes in this order."""
         return sorted(nodes, key=self._arrival.__getitem__)
-
-    def take(self, free: list[int], count: int) -> list[int]:
-        """Take the `count` that came first."""
-        chosen = self.sort(free)[:count]
-        remove_all(free, chosen)
-        return chosen
 
 
 class PublishedCluster(Cluster):

@@ -76,7 +76,6 @@ class ClusterTask:
     is_stopped: bool = False  # given up when such a run had just ended
     is_steady: bool = False  # nothing but perhaps its rate has changed since the last span began
     offers: Any = field(default_factory=dict)  # options computed before: `bftrainer.replay.value_tables.Offers`
-    offered: Any = None  # those at its present count, if they are known
 
     def __post_init__(self) -> None:
         self.span_spec = self.spec
@@ -88,7 +87,7 @@ class ClusterTask:
 
     def forget_offers(self) -> None:
         """Let its options be computed again, as they may be others."""
-        self.offers, self.offered = {}, None
+        self.offers = {}
 
     def rate_on(self, count: int) -> float:
         """Work/s on `count` nodes; 0 below its minimum."""
@@ -100,30 +99,31 @@ class ClusterTask:
 
     def advance(self, begin_s: float, end_s: float) -> None:
         """Book a span: ``progress += (end - begin) rate - pending``."""
-        self.span_nodes, self.span_rate, self.span_spec = len(self.nodes), self.rate, self.spec
-        self.span_progress, self.rescale_booked, self.preemption_loss = self.progress, self.pending, 0.0
-        self.give_back_booked = 0.0
+        pending, rescale_booked, give_back_booked = self.pending, self.pending, 0.0
         if self.is_giving_back:
-            self.give_back_booked, self.rescale_booked, self.is_giving_back = self.pending, 0.0, False
-        if self.span_nodes or self.pending:
-            self.progress = self.span_progress + (end_s - begin_s) * self.rate - self.pending
-            self.node_s += self.span_nodes * (end_s - begin_s)
-            self.rescale_cost += self.rescale_booked
-            self.give_back_cost += self.give_back_booked
+            give_back_booked, rescale_booked, self.is_giving_back = pending, 0.0, False
+        self.span_nodes, self.span_rate, self.span_spec = nodes, rate, _ = len(self.nodes), self.rate, self.spec
+        self.rescale_booked, self.preemption_loss, self.give_back_booked = rescale_booked, 0.0, give_back_booked
+        self.span_progress = before = after = self.progress
+        if nodes or pending:
+            self.progress = after = before + (end_s - begin_s) * rate - pending
+            self.node_s += nodes * (end_s - begin_s)
+            self.rescale_cost += rescale_booked
+            self.give_back_cost += give_back_booked
         self.is_steady, self.pending = True, 0.0
-        self.settle()
+        self.gross = after - before + rescale_booked + self.saving_loss + give_back_booked  # as `settle`, inlined
 
     def lose_nodes(self, gone: Collection[int], now_s: float, notice_s: float = 0.0) -> None:
         """Lose nodes to the scheduler, known so long before, which costs once, whatever their number."""
         cost = self.preemption(now_s, notice_s)
-        self.nodes = [node for node in self.nodes if node not in gone]
-        self.is_steady, self.offered = False, None
+        self.nodes = nodes = [] if len(gone) == len(self.nodes) else [node for node in self.nodes if node not in gone]
+        self.is_steady = False
         self.preemptions += 1
         self.preemption_loss = cost
         self.preemption_cost += cost
         self.progress -= cost
         self.settle()
-        self.rate = self.rate_on(len(self.nodes))
+        self.rate = self.rate_on(len(nodes)) if nodes else 0.0
 
     def preemption(self, now_s: float, notice_s: float) -> float:  # noqa: ARG002
         """Work that losing nodes costs: that of `shrink_cost_s` at its rate."""

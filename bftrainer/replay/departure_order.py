@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from heapq import nsmallest
-from itertools import islice
+from collections.abc import Iterable, Sequence
 
 from bftrainer.model import Instant
 from bftrainer.replay.cluster import Cluster, NodeOrder, remove_all
@@ -111,29 +109,17 @@ class DepartureOrder(NodeOrder):
 
     def release(self, nodes: list[int], count: int) -> list[int]:
         """Take those that leave first."""
-        gone = sorted([*self._sort_leaving(nodes), *self._lasting(nodes)][:count])
+        gone = sorted(sorted(nodes, key=self.remaining_s)[:count])
         remove_all(nodes, gone)
         return gone
 
-    def take(self, free: list[int], count: int) -> list[int]:
-        """Take those that stay longest."""
-        if self._leave_s.keys().isdisjoint(free[:count]):
-            return super().take(free, count)
-        chosen = list(islice(self._lasting(free), count))
-        if len(chosen) < count:
-            leaving = (node for node in free if node in self._leave_s)
-            chosen += nsmallest(count - len(chosen), leaving, key=lambda node: -self.remaining_s(node))
-        chosen.sort()
-        remove_all(free, chosen)
-        return chosen
+    def rank(self, free: list[int]) -> list[int]:
+        """Those first that stay longest."""
+        return sorted(free, key=self.remaining_s, reverse=True)
 
-    def _lasting(self, nodes: list[int]) -> Iterator[int]:
-        """Nodes of which no departure is known."""
-        return (node for node in nodes if node not in self._leave_s)
-
-    def _sort_leaving(self, nodes: list[int]) -> list[int]:
-        """Nodes of which a departure is known, the first one first."""
-        return sorted((node for node in nodes if node in self._leave_s), key=self.remaining_s)
+    def deal(self, free: list[int], counts: Sequence[int]) -> list[list[int]]:
+        """Each task's nodes ascend."""
+        return [sorted(nodes) for nodes in super().deal(free, counts)]
 
     def _gains(self, task: ClusterTask, lasting: int, offered: int, stay_s: float) -> bool:
         """Whether a task gains by growing onto all offered nodes, of which the lasting ones stay, and others not."""

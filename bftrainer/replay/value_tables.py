@@ -51,8 +51,12 @@ class ValueTables:
     def make_problem(self, cluster: Cluster, cap_w: float) -> AllocationProblem:
         """Problem of allocating the pool to the active tasks under a cap; options with modes are labelled by them."""
         is_metered, now_s = math.isfinite(cap_w), cluster.time_s
-        by_count = self._is_static and not is_metered  # then nearly all options are known
-        options = [(by_count and task.offered) or self._options(task, now_s, is_metered) for task in cluster.active]
+        if self._is_static and not is_metered:  # then nearly all options are known, by the count alone
+            options = [
+                task.offers.get(len(task.nodes)) or self._options(task, now_s, is_metered) for task in cluster.active
+            ]
+        else:
+            options = [self._options(task, now_s, is_metered) for task in cluster.active]
         capacities = (max(0.0, compute_spare_w(cluster, cap_w)),) if is_metered else ()
         nodes = cluster.pool - cluster.order.count_declined(cluster)
         problem = AllocationProblem(tuple(options), nodes, capacities=capacities)
@@ -75,7 +79,6 @@ class ValueTables:
         options: TaskOptions | None = task.offers.get(situation)
         if options is None:
             options = task.offers[situation] = self._value(task, modes or (task.decision_spec,), is_metered)
-        task.offered = None if is_metered else options
         return options
 
     def _update_offers(self, task: ClusterTask, specs: Sequence[TaskSpec], now_s: float) -> None:
@@ -90,7 +93,7 @@ class ValueTables:
                 with answering(f"{self._where}, task {spec.name}", SettingsError):
                     raise
             answers.append(answer)
-            is_plain = isinstance(answer, np.ndarray) and answer.dtype is _FLOAT
+            is_plain = isinstance(answer, np.ndarray) and answer.dtype == _FLOAT
             content.append(answer.tobytes() if is_plain else None)
         if task.offers and content == task.offers.content:
             return

@@ -315,7 +315,10 @@ def _name_in_errors(observer: Observer) -> Observer:
     if isinstance(observer, type) or not all(callable(getattr(observer, method, None)) for method in methods):
         raise SettingsError(f"Expected an object with {', '.join(methods)} as observer, got {name}.")
     wrap = answering(f"observer {name}", RunFailedError)
-    return cast(Observer, SimpleNamespace(**{method: wrap(getattr(observer, method)) for method in methods}))
+    calls = {method: getattr(observer, method) for method in methods}
+    is_idle = {method: getattr(call, "__func__", None) is getattr(Observer, method) for method, call in calls.items()}
+    wrapped = {method: call if is_idle[method] else wrap(call) for method, call in calls.items()}
+    return cast(Observer, SimpleNamespace(**wrapped))
 
 
 def _replay_and_record(

@@ -70,6 +70,13 @@ def test_bad_curves(points, message):
     assert str(caught.value) == f"Expected {message}."
 
 
+def test_renaming_shares_tables():
+    """A renamed task differs by its name alone, and its tables are those of the other."""
+    renamed = task().rename("J1")
+    assert renamed == task(name="J1")
+    assert renamed.rates is renamed.rename("J2").rates
+
+
 def test_numbers_of_numpy(tmp_path):
     """Tasks made of numpy's numbers equal those made of Python's, and are written and read alike."""
     curve = ScalingCurve(tuple(np.array([0, 2, 8])), tuple(np.array([0, 3, 9], dtype=np.float32)))

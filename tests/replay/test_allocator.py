@@ -1,6 +1,7 @@
 """Live use: events in, moves out; each decision checked by hand."""
 
 import math
+import pickle
 from functools import partial
 from typing import Any
 
@@ -54,6 +55,14 @@ def test_a_day_in_the_life():
     fifth = live.on_event(Event.leave(40.0, "c", "d"))
     assert (fifth.nodes, fifth.added, fifth.removed, fifth.result) == (0, {}, {}, None)
     assert [task.progress for task in live.cluster.active] == [40.0]
+
+
+def test_equal_tasks_share_options():
+    """Equal tasks are valued once, also those that came from another process, so that solvers can tell them."""
+    live = allocator(*pickle.loads(pickle.dumps([task("J0"), task("J1")])))
+    live.on_event(Event.join(0.0, "a"))
+    first, second = live.cluster.active
+    assert first.offers is second.offers
 
 
 def test_events_of_one_instant_in_any_order():
