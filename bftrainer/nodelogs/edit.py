@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import LogError, SettingsError, suggestion
-from bftrainer.files.opening import whole_bytes
 from bftrainer.files.text_files import table_rows
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.nodelogs.availability import FORM
@@ -31,13 +30,6 @@ class Merged:
     log: NodeLog
     disputed_node_s: float
     untold_node_s: float
-
-
-def record_command(log: NodeLog, command: str) -> NodeLog:
-    """The log with a command added to its provenance."""
-    before = log.provenance.get("edits")
-    edits = [*before, command] if isinstance(before, list) else [command]
-    return replace(log, provenance={**log.provenance, "edits": edits})
 
 
 def select_window(log: NodeLog, start_ns: int | None, end_ns: int | None) -> NodeLog:
@@ -173,7 +165,6 @@ def merge_logs(logs: Sequence[NodeLog]) -> Merged:
     return Merged(log_of_idle(names, window, agreed, story), idle.node_s - agreed.node_s, untold.node_s)
 
 
-KEY_BYTES = 32
 _DIGITS = 12
 _KEPT = (FORM, "format", "unseen", "min_gap_s", "min_hole_s", "offer_after_s", "placement")
 
@@ -185,17 +176,6 @@ def pseudonyms(key: bytes, kind: str, names: Iterable[str]) -> dict[str, str]:
     if len(set(hidden.values())) != len(hidden):
         raise LogError("Two names have the same pseudonym: take another key.")
     return hidden
-
-
-def read_key(path: Path) -> bytes:
-    """Read the key in a file of hexadecimal digits: `LogError` if it does not hold one."""
-    try:
-        key = bytes.fromhex(whole_bytes(path, LogError).decode("ascii").strip())
-    except ValueError:
-        key = b""
-    if len(key) != KEY_BYTES:
-        raise LogError(f"{path}: Expected a key of {2 * KEY_BYTES} hexadecimal digits, got something else.")
-    return key
 
 
 def anonymous_log(log: NodeLog, key: bytes) -> NodeLog:

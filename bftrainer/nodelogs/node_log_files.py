@@ -1,4 +1,4 @@
-"""Read and write node logs: tables of transitions (Parquet, or CSV and metadata beside it), or pickled matrices."""
+"""Read and write node logs: tables of transitions (Parquet, or CSV and metadata beside it); read pickled matrices."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = lambda _:
 
 
 def write_node_log(path: str | Path, log: NodeLog) -> None:
-    """Write a node log in the form that its name ends in: .parquet, .csv, .csv.gz, .pkl or .pkl.gz; else `OutputError`.
+    """Write a node log in the form that its name ends in: .parquet, .csv or .csv.gz; else `OutputError`.
 
     Equal logs give equal bytes.
     """
@@ -81,7 +81,7 @@ def node_log_files(path: Path) -> list[Path]:
     `a.csv` and `a.csv.gz` do.
     """
     if (form := suffix_form(path)) not in _WRITERS:
-        raise OutputError(f"{path}: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.")
+        raise OutputError(f"{path}: Expected a name ending in .parquet, .csv or .csv.gz.")
     if form is not Form.CSV:
         return [path]
     other = path.with_name(path.name.removesuffix(".gz") if path.suffix == ".gz" else f"{path.name}.gz")
@@ -336,21 +336,6 @@ def _read_pickled(path: Path, _: Warn) -> NodeLog:
         )
 
 
-def _write_pickled(path: Path, log: NodeLog) -> None:
-    """Write an int8 DataFrame, one row for each of `NodeLog.row_times_ns`."""
-    import pandas as pd
-
-    times = log.row_times_ns()
-    states = np.zeros((len(log.nodes), times.size), dtype=np.int8)
-    steps = np.where(log.idle, 1, -1).astype(np.int8)
-    np.add.at(states, (log.node, np.searchsorted(times, np.maximum(log.time_ns, log.start_ns))), steps)
-    np.cumsum(states, axis=1, dtype=np.int8, out=states)
-    columns = pd.Index(log.nodes, dtype=object)  # plain objects load in every pandas
-    frame = pd.DataFrame(states.T, index=pd.DatetimeIndex(times.view("M8[ns]")), columns=columns, copy=False)
-    with replacing(path) as stream:
-        frame.to_pickle(stream, compression=None, protocol=4)
-
-
 def _index_times(frame: Frame) -> NDArray[np.int64]:
     """Times of the rows, nanoseconds since the epoch."""
     index = frame.index
@@ -370,5 +355,4 @@ def _index_times(frame: Frame) -> NDArray[np.int64]:
 
 
 _READERS = {Form.PARQUET: _read_parquet, Form.CSV: _read_csv, Form.PICKLE: _read_pickled, Form.TAR: _read_pickled}
-_WRITERS: dict[Form | None, Callable[[Path, NodeLog], None]]
-_WRITERS = {Form.PARQUET: _write_parquet, Form.CSV: _write_csv, Form.PICKLE: _write_pickled}
+_WRITERS: dict[Form | None, Callable[[Path, NodeLog], None]] = {Form.PARQUET: _write_parquet, Form.CSV: _write_csv}

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from bftrainer.errors import InvalidTaskError, at_place
-from bftrainer.files.opening import form_of, one_line, translated
+from bftrainer.files.opening import one_line
 from bftrainer.files.text_files import count_cell, number_cell, table_rows, toml_content
 from bftrainer.model import ScalingCurve
 from bftrainer.model.task import MOST_NODES
@@ -104,8 +104,7 @@ class TrainingProfile:
 def read_training_profile(path: str | Path) -> TrainingProfile:
     """Read a profile: a TOML file with the fields of `TrainingProfile` and ``schema = 1``."""
     path = Path(path)
-    with translated(path, InvalidTaskError), at_place(path, InvalidTaskError):
-        form_of(path, InvalidTaskError)
+    with at_place(path, InvalidTaskError):
         table = toml_content(path, InvalidTaskError)
         del table["schema"]
         return make_record(TrainingProfile, table, InvalidTaskError)
