@@ -13,7 +13,7 @@ import numpy as np
 
 from bftrainer.errors import LogError, SettingsError, suggestion
 from bftrainer.files.text_files import table_rows
-from bftrainer.model import NS_PER_S, NodeLog, iso
+from bftrainer.model import NodeLog, iso
 from bftrainer.nodelogs.availability import FORM
 from bftrainer.nodelogs.hostlist import expand_hostlist, fold_hostlist
 from bftrainer.nodelogs.inventory import partition_names, shorten_names
@@ -60,13 +60,6 @@ def partitions_of(log: NodeLog) -> dict[str, tuple[str, ...]]:
     return {name: expand_hostlist(nodes) for name, nodes in lists.items()}
 
 
-def list_kinds(log: NodeLog) -> dict[int, frozenset[str]]:
-    """The partitions of each node that is in any, by its number: `LogError` if they are malformed."""
-    groups = {partition: set(nodes) for partition, nodes in partitions_of(log).items()}
-    kinds = (frozenset(some for some, nodes in groups.items() if name in nodes) for name in log.nodes)
-    return {number: some for number, some in enumerate(kinds) if some}
-
-
 def filter_log(
     log: NodeLog,
     nodes: Sequence[str] | None = None,
@@ -107,13 +100,6 @@ def note_unknown_ages(log: NodeLog, start_ns: int, after_ns: int) -> list[str]:
     nodes = int(is_late.sum())
     why = "are idle where the log begins, since when is unknown"
     return [f"{nodes:,} nodes {why}: their delay counts from there."] if nodes else []
-
-
-def idle_node_s(log: NodeLog, length_s: float) -> float:
-    """Idle node-seconds of the first `length_s` of a log's window."""
-    rows = log.row_index
-    edges = np.clip(np.append(rows.time_ns, np.iinfo(np.int64).max) - log.start_ns, 0, round(length_s * NS_PER_S))
-    return float(np.cumsum(2 * log.count_joining() - rows.size) @ (np.diff(edges) / NS_PER_S))
 
 
 def read_departures(path: Path, nodes: tuple[str, ...]) -> list[tuple[int, str]]:

@@ -70,8 +70,8 @@ def write_node_log(path: str | Path, log: NodeLog) -> None:
     Equal logs give equal bytes.
     """
     path = Path(path)
-    node_log_files(path)
-    _WRITERS[suffix_form(path)](path, log)
+    write = _write_csv if len(node_log_files(path)) > 1 else _write_parquet
+    write(path, log)
 
 
 def node_log_files(path: Path) -> list[Path]:
@@ -80,7 +80,7 @@ def node_log_files(path: Path) -> list[Path]:
     An `OutputError` if the name promises no form of one, or a CSV log that would share its metadata with another: as
     `a.csv` and `a.csv.gz` do.
     """
-    if (form := suffix_form(path)) not in _WRITERS:
+    if (form := suffix_form(path)) not in (Form.PARQUET, Form.CSV):
         raise OutputError(f"{path}: Expected a name ending in .parquet, .csv or .csv.gz.")
     if form is not Form.CSV:
         return [path]
@@ -355,4 +355,3 @@ def _index_times(frame: Frame) -> NDArray[np.int64]:
 
 
 _READERS = {Form.PARQUET: _read_parquet, Form.CSV: _read_csv, Form.PICKLE: _read_pickled, Form.TAR: _read_pickled}
-_WRITERS: dict[Form | None, Callable[[Path, NodeLog], None]] = {Form.PARQUET: _write_parquet, Form.CSV: _write_csv}
