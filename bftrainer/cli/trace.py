@@ -302,8 +302,10 @@ def generate_tasks(
 @usage.json_option
 def fit(throughput: Path) -> None:
     """Turn measured throughput into a scaling section. THROUGHPUT is CSV with columns nodes and throughput."""
-    from bftrainer.tasksets.measurements import read_throughput_csv, scaling_section
+    from bftrainer.tasksets.measurements import read_throughput_csv
+    from bftrainer.tasksets.task_files import scaling_table, toml_text
 
     curve = read_throughput_csv(throughput)
     if not usage.print_json_if_asked(lambda: {"nodes": curve.nodes, "throughput": curve.throughput}):
-        click.echo(scaling_section(curve), nl=False)
+        text = toml_text({"task": {"scaling": scaling_table(curve)}})
+        click.echo(text.removeprefix("[task]\n\n"), nl=False)

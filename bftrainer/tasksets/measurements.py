@@ -15,7 +15,6 @@ from bftrainer.files.text_files import count_cell, number_cell, table_rows, toml
 from bftrainer.model import ScalingCurve
 from bftrainer.model.task import MOST_NODES
 from bftrainer.model.type_checks import convert_fields, make_record, require
-from bftrainer.tasksets.task_files import scaling_table, toml_text
 
 
 def read_throughput_csv(path: str | Path) -> ScalingCurve:
@@ -34,11 +33,6 @@ def read_throughput_csv(path: str | Path) -> ScalingCurve:
     counts = sorted(measured)
     means = (math.fsum(rate / len(measured[count]) for rate in measured[count]) for count in counts)
     return ScalingCurve((0, *counts), (0.0, *means))
-
-
-def scaling_section(curve: ScalingCurve) -> str:
-    """A `[task.scaling]` section with the points of a curve."""
-    return toml_text({"task": {"scaling": scaling_table(curve)}}).removeprefix("[task]\n\n")
 
 
 _MOST = 10**9

@@ -1,7 +1,8 @@
-"""`bftrainer trace stats` and `generate`: figures, pairs, models."""
+"""`bftrainer trace`, `convert` and `tasks`: figures, pairs, models, forms, keys."""
 
 import json
 import re
+import tomllib
 
 import pytest
 
@@ -92,3 +93,10 @@ def test_edits_stand_in_the_metadata(call, here):
         assert call("trace", "edit", source, "-o", target).status == 0
     edits = ["bftrainer trace edit evt.pkl -o a.csv", "bftrainer trace edit a.csv -o b.csv"]
     assert json.loads((here / "b.json").read_text())["provenance"]["edits"] == edits
+
+
+def test_a_fitted_section_is_toml(call, here):
+    """The section printed is what a task set takes."""
+    (here / "t.csv").write_text("nodes,throughput\n1,10\n2,19\n")
+    scaling = tomllib.loads("[[task]]\n" + call("tasks", "fit", "t.csv").out)["task"][0]["scaling"]
+    assert scaling == {"nodes": [0, 1, 2], "throughput": [0.0, 10.0, 19.0]}
