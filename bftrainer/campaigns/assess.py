@@ -19,13 +19,13 @@ from bftrainer.files.opening import Form, form_of
 from bftrainer.files.text_files import first_row
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
-from bftrainer.nodelogs.edit import idle_node_s, read_departures
+from bftrainer.nodelogs.edit import read_departures
 from bftrainer.nodelogs.inventory import shorten_names
 from bftrainer.parallel import Work
 from bftrainer.replay import Adoption, Cluster, Observer
 from bftrainer.report.glossary import format_value, limit_in_words, name_tasks
 from bftrainer.report.ledger import PARTS, best_rate, find_limit
-from bftrainer.report.metrics import Intervals
+from bftrainer.report.metrics import Intervals, idle_node_s
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.run import RunResult, run_replay
 

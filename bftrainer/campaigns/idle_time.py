@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog, ScalingCurve, TaskSpec
-from bftrainer.nodelogs.edit import idle_node_s, partitions_of
+from bftrainer.nodelogs.edit import partitions_of
+from bftrainer.report.metrics import idle_node_s
 
 HOUR_S, DAY_S, WEEK_S = 3600.0, 86_400.0, 604_800.0
 _POOL_PERCENT = (5, 50, 95, 100)

@@ -26,9 +26,8 @@ from bftrainer.files.text_files import SCHEMA, write_csv
 from bftrainer.files.writing import replacing
 from bftrainer.model import TaskSpec
 from bftrainer.nodelogs.availability import read_availability
-from bftrainer.nodelogs.edit import idle_node_s
 from bftrainer.parallel import in_order
-from bftrainer.report.metrics import Estimate, estimate, ratio
+from bftrainer.report.metrics import Estimate, estimate, idle_node_s, ratio
 from bftrainer.report.page import Card, Page, PageTable, page_bytes
 from bftrainer.runs.run_inputs import read_log
 from bftrainer.spot.checkpointing import CheckpointedTraining

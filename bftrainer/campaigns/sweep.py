@@ -23,7 +23,7 @@ from bftrainer.files import directories
 from bftrainer.files.arrow import parquet_file
 from bftrainer.files.directories import LOCK, MANIFEST, SUMMARY, written_files
 from bftrainer.files.text_files import toml_file
-from bftrainer.files.writing import lock_file, replacing, temporary_path
+from bftrainer.files.writing import lock_file, replacing, report_os_errors, temporary_path
 from bftrainer.objectives import get_objective
 from bftrainer.parallel import Lost, Work, as_ready, count_workers
 from bftrainer.plugins import require_extra
@@ -268,15 +268,13 @@ def open_sweep(path: Path, names: Iterable[str], *, has_leave: bool) -> Iterator
     """
     _check_place(path, has_leave=has_leave)
     with ExitStack() as stack:
-        try:
+        with report_os_errors(path):
             path.mkdir(parents=True, exist_ok=True)
             stack.enter_context(lock_file(path / LOCK, path))
             # The manifest comes first, so that a killed sweep can be resumed.
             directories.list_written(path, {*names, *written_files(path)})
             (path / RUNS).mkdir(exist_ok=True)
             directories.clear_leftovers(path / RUNS, _KEY)
-        except OSError as error:
-            raise OutputError(f"{path}: Cannot write results: {error.strerror or error}.") from None
         yield
 
 

@@ -17,7 +17,7 @@ from bftrainer.cli.replay import config_like, like_options
 from bftrainer.cli.terminal import cell, counting, note, print_records, print_table, tell, write_rows
 from bftrainer.cli.usage import DATE, FILE, MOMENT
 from bftrainer.errors import escaped
-from bftrainer.files.writing import refuse_clash, replacing
+from bftrainer.files.writing import replacing
 from bftrainer.plugins import require_extra
 from bftrainer.report.glossary import ASSUMED, MARK, check_metrics, format_value, is_assumed
 from bftrainer.terms import GLOSSARY
@@ -267,7 +267,7 @@ def sweep(
     check_metrics(metrics)
     if report is not None:
         results = {path: f"the sweep in {place}" for path in place.glob("*") if path.is_file()}
-        refuse_clash([report], spec.inputs | results)
+        usage.refuse_clash([report], spec.inputs | results)
     try:
         with counting("Replaying", len(spec.points)) as count:
             result = run_sweep(spec, place, chosen, count, resume=resume, force=force)

@@ -24,7 +24,7 @@ from bftrainer.cli.terminal import KILLED_BY, Received, duration, interruptible,
 from bftrainer.cli.usage import DURATION, FILE, LENGTH
 from bftrainer.errors import InvalidTaskError, OutputError, SettingsError
 from bftrainer.files.directories import LOCK
-from bftrainer.files.writing import lock_file, lock_holder
+from bftrainer.files.writing import is_locked, lock_file
 from bftrainer.plugins import EXTRAS, absent, missing_extra
 from bftrainer.report.glossary import format_value
 from bftrainer.runs.config import OPTIONS
@@ -284,7 +284,7 @@ def status(directory: Path) -> None:
     from bftrainer.harvest.harvest_directory import STATUS, describe_unused, read_status, status_rows, status_text
 
     document = read_status(directory)
-    runs = bool(lock_holder(directory / LOCK))
+    runs = is_locked(directory / LOCK)
     if usage.print_json_if_asked(lambda: document | {"runs": runs}):
         return
     try:
@@ -325,7 +325,7 @@ def add(directory: Path, tasks: Path) -> None:
 
 
 def _confirm(directory: Path) -> None:
-    runs = bool(lock_holder(directory / LOCK))
+    runs = is_locked(directory / LOCK)
     click.echo(f"{directory}: {'told' if runs else 'no harvest runs there now; it is told when it goes on'}.")
 
 

@@ -14,7 +14,6 @@ from bftrainer.cli import usage
 from bftrainer.cli.group import read_removed
 from bftrainer.cli.terminal import duration, tell, write_rows
 from bftrainer.cli.usage import DURATION, FILE
-from bftrainer.files.writing import refuse_clash
 from bftrainer.report.glossary import format_value
 from bftrainer.schedulers.import_settings import (
     LOG_FORMATS,
@@ -170,7 +169,7 @@ def import_log(files: tuple[Path, ...], format_name: str, output: Path, force: b
     account = quality_path(output)
     places = (*node_log_files(output), account)
     usage.refuse_inputs(*places)
-    refuse_clash(places, {path: str(path) for path in log_paths(files)})  # those of directories too
+    usage.refuse_clash(places, {path: str(path) for path in log_paths(files)})  # those of directories too
     usage.refuse_files(*places, force=force)
     name = format_name
     if name == AUTO:

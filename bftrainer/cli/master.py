@@ -119,10 +119,10 @@ def _describe_launch(launch: Launch) -> str:
 
 def _print_status(logdir: Path, progress: Recurrences) -> None:
     """Print the state of a job: its runs, and the next one."""
-    from bftrainer.files.writing import lock_holder
+    from bftrainer.files.writing import is_locked
     from bftrainer.zeus.master.journal import LOCK, plan_document
 
-    running, plan = bool(lock_holder(logdir / LOCK)), progress.plan
+    running, plan = is_locked(logdir / LOCK), progress.plan
     about = {"logdir": str(logdir), "running": running}
     if usage.print_json_if_asked(lambda: {**about, **plan_document(progress), "progress": progress.to_dict()}):
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, astuple, replace
 from datetime import datetime
 from pathlib import Path
@@ -17,12 +17,15 @@ from bftrainer.cli.imports import log_option
 from bftrainer.cli.spot import MINUTES, model_options
 from bftrainer.cli.terminal import note, print_figures, print_table
 from bftrainer.cli.usage import FILE
-from bftrainer.errors import InputError, SettingsError, at_place
+from bftrainer.errors import InputError, LogError, SettingsError, at_place
+from bftrainer.files.opening import whole_bytes
 from bftrainer.files.writing import replacing
 
 if TYPE_CHECKING:
     from bftrainer.model import NodeLog
     from bftrainer.nodelogs.availability import TraceForm
+
+_KEY_BYTES = 32
 
 
 @click.group(cls=CommandGroup, epilog="Example: bftrainer trace stats idle.csv")
@@ -51,7 +54,7 @@ def edit(
 
     What was idle when the window begins opens it. An anonymous log has no metadata about the site.
     """
-    from bftrainer.nodelogs.edit import KEY_BYTES, anonymous_log, filter_log, read_key, record_command, select_window
+    from bftrainer.nodelogs.edit import anonymous_log, filter_log, select_window
     from bftrainer.nodelogs.inventory import read_inventory
     from bftrainer.nodelogs.node_log_files import node_log_files, write_node_log
     from bftrainer.nodelogs.node_spans import nanoseconds
@@ -75,10 +78,12 @@ def edit(
     lengths_ns = map(nanoseconds, (min_hole_s, offer_after_s))
     log = filter_log(log, names, sorted(expand_excluded(exclude_nodes)), partitions, *lengths_ns)
     if key_file is None:
-        write_node_log(output, record_command(log, usage.command_line()))
+        before = log.provenance.get("edits")
+        edits = [*(before if isinstance(before, list) else ()), usage.command_line()]
+        write_node_log(output, replace(log, provenance={**log.provenance, "edits": edits}))
     else:
         is_new = not (key_file.exists() or key_file.is_symlink())
-        key = secrets.token_bytes(KEY_BYTES) if is_new else read_key(key_file)
+        key = secrets.token_bytes(_KEY_BYTES) if is_new else _read_key(key_file)
         log = anonymous_log(log, key)
         with ExitStack() as stack:
             if is_new:  # kept if the log is written
@@ -87,6 +92,15 @@ def edit(
         if is_new:
             note(f"{key_file}: a new key; keep it to yourself, and for the next log.")
     click.echo(f"{output}: node log of {len(log.nodes):,} nodes, {log.window_s / 3600:,.2f} h")
+
+
+def _read_key(path: Path) -> bytes:
+    """Read the key in a file of hexadecimal digits: `LogError` if it does not hold one."""
+    with suppress(ValueError):
+        key = bytes.fromhex(whole_bytes(path, LogError).decode("ascii").strip())
+        if len(key) == _KEY_BYTES:
+            return key
+    raise LogError(f"{path}: Expected a key of {2 * _KEY_BYTES} hexadecimal digits, got something else.")
 
 
 def _read(paths: tuple[Path, ...]) -> NodeLog:
@@ -122,27 +136,39 @@ def convert(
     source: Path, target: Path | None, output: Path | None, scalability: Path | None, scaling: str | None,
     to: TraceForm | None, force: bool,
 ) -> None:  # fmt: skip
-    """Convert a node log or task set between its legacy and native forms.
+    """Convert a node log or task set from its legacy form, or between native ones.
 
-    What SOURCE is, it says itself, be it a spot event trace or a count trace; what TARGET becomes, its name says:
-    .parquet, .csv, .csv.gz or .pkl for node logs, .toml or .pkl (with Jbnd in its name; scalability goes to the
-    sibling with JNPs) for task sets.
+    TARGET's name says what it becomes: a node log (.parquet, .csv or .csv.gz), be SOURCE one, a spot event trace or a
+    count trace; or a task set (.toml or .pkl with Jbnd in its name; scalability goes to the sibling with JNPs).
     """
-    from bftrainer.nodelogs.availability import convert as convert_file
-    from bftrainer.nodelogs.node_log_files import node_log_files
-    from bftrainer.tasksets.task_files import scalability_path
+    from bftrainer.files.opening import Form, suffix_form
+    from bftrainer.nodelogs.availability import TRACES, read_availability, write_trace
+    from bftrainer.nodelogs.node_log_files import node_log_files, write_node_log
+    from bftrainer.tasksets.task_files import read_task_set, scalability_path, write_task_set
 
     place = target or output
     if place is None or (target and output):
         raise click.UsageError("Expected one place for the output, as an argument or after -o.")
+    is_task_set = to is None and suffix_form(place) in (Form.TOML, Form.PICKLE)
     # What may be written beside it is as precious.
-    is_csv = place.name.lower().removesuffix(".gz").endswith(".csv")
-    files = node_log_files(place) if is_csv and to is None else [place]
-    usage.refuse_files(*files, scalability_path(place), force=force)
-    converted = convert_file(source, place, scalability, scaling, to)
-    for warning in converted.warnings:
-        note(warning)
-    click.echo(f"{place}: {converted.summary}")
+    files = [place, scalability_path(place)] if is_task_set else [place] if to else node_log_files(place)
+    usage.refuse_files(*files, force=force)
+    if is_task_set:
+        task_set = read_task_set(source, scalability, scaling)
+        for warning in (*task_set.warnings, *write_task_set(place, task_set.tasks)):
+            note(warning)
+        click.echo(f"{place}: task set of {len(task_set.tasks):,} tasks")
+        return
+    usage.refuse_unused(dict.fromkeys(("scalability", "scaling"), "a node log has no scaling"))
+    log = read_availability(source, note).log
+    if log is None:
+        raise LogError(f"{source}: Terminations alone do not say which nodes stay.")
+    if to is None:
+        write_node_log(place, log)
+    else:
+        for loss in write_trace(place, log, to):
+            note(f"{place}: this form {loss}.")
+    click.echo(f"{place}: {'node log' if to is None else TRACES[to]} of {len(log.nodes):,} nodes")
 
 
 @trace.command(epilog="Example: bftrainer trace stats idle.csv --figure nodes.svg")
@@ -158,15 +184,22 @@ def stats(
     figure: Path | None, force: bool,
 ) -> None:  # fmt: skip
     """Print the figures of a trace. FILE is a node log, a spot event trace, a count trace or a termination trace."""
-    from bftrainer.nodelogs.availability import read_availability, write_measured
+    from bftrainer.nodelogs.availability import CHANGE_COLUMNS, read_availability, write_changes
     from bftrainer.spot.statistics import trace_statistics
 
     usage.refuse_figure(figure, force=force)
     usage.refuse_files(additions, terminations, force=force)
     trace = read_availability(file, note, recorded)
     statistics = trace_statistics(trace)
+    if additions is not None:
+        if trace.counts is None:
+            raise LogError(f"{additions}: Expected a trace that tells additions, got terminations alone.")
+        # A rise of the count is written at the time of the row before it.
+        write_changes(additions, trace.counts.additions(), CHANGE_COLUMNS["additions"][1])
+    if terminations is not None:
+        write_changes(terminations, trace.terminations, CHANGE_COLUMNS["terminations"][1])
     if additions or terminations:
-        at_start = write_measured(trace, additions, terminations)
+        at_start = "unknown" if trace.counts is None else f"{trace.counts.count[0]:,}"
         note(f"nodes at the start, for spot simulate --initial-nodes: {at_start}")
     if figure is not None:
         from bftrainer.spot.run import trace_figure
@@ -269,8 +302,10 @@ def generate_tasks(
 @usage.json_option
 def fit(throughput: Path) -> None:
     """Turn measured throughput into a scaling section. THROUGHPUT is CSV with columns nodes and throughput."""
-    from bftrainer.tasksets.measurements import read_throughput_csv, scaling_section
+    from bftrainer.tasksets.measurements import read_throughput_csv
+    from bftrainer.tasksets.task_files import scaling_table, toml_text
 
     curve = read_throughput_csv(throughput)
     if not usage.print_json_if_asked(lambda: {"nodes": curve.nodes, "throughput": curve.throughput}):
-        click.echo(scaling_section(curve), nl=False)
+        text = toml_text({"task": {"scaling": scaling_table(curve)}})
+        click.echo(text.removeprefix("[task]\n\n"), nl=False)

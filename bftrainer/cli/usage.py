@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import reduce
 from pathlib import Path
@@ -16,8 +17,9 @@ from click.core import ParameterSource
 
 from bftrainer.cli.group import Command
 from bftrainer.cli.terminal import note, print_json
-from bftrainer.errors import unused_options
-from bftrainer.files.writing import refuse_clash, refuse_existing, replacing
+from bftrainer.errors import OutputError, unused_options
+from bftrainer.files.opening import file_stamp
+from bftrainer.files.writing import refuse_existing, replacing
 from bftrainer.plugins import require_extra
 from bftrainer.report.glossary import key_of
 
@@ -161,7 +163,7 @@ def output_option(text: str) -> Decorator:
     return click.option("-o", "--output", type=FILE, required=True, help=text)
 
 
-NODE_LOG_OUTPUT = output_option("Node log to write: .parquet, .csv, .csv.gz or .pkl.")
+NODE_LOG_OUTPUT = output_option("Node log to write: .parquet, .csv or .csv.gz.")
 
 
 # --- Checks and pages
@@ -221,6 +223,21 @@ def refuse_inputs(*outputs: Path | None) -> None:
                 name = max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name
                 inputs[Path(value)] = f"{name} {value}"
     refuse_clash(written, inputs)
+
+
+def refuse_clash(outputs: Sequence[Path], inputs: Mapping[Path, str]) -> None:
+    """Refuse an output that is an input, by its name in messages, or another output, also through links."""
+    uses = {_identify(path): f"{called}, which is read" for path, called in inputs.items()}
+    for output in outputs:
+        file = _identify(output)
+        if file in uses:
+            raise OutputError(f"{output}: Would overwrite {uses[file]}.")
+        uses[file] = f"{output}, which is written too"
+
+
+def _identify(path: Path) -> object:
+    """What all names of a file share, also before it is there."""
+    return file_stamp(path) or os.path.realpath(path)
 
 
 def refuse_files(*paths: Path | None, force: bool) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bftrainer.errors import InputError, OutputError
 from bftrainer.files.opening import whole_bytes
-from bftrainer.files.writing import flush, lock_file, lock_holder, replacing
+from bftrainer.files.writing import flush, is_locked, lock_file, replacing, report_os_errors
 
 LOCK = ".writing"
 """File that the process that is writing to a directory has locked."""
@@ -69,7 +69,7 @@ def is_free(path: Path) -> bool:
     """Whether a place holds neither anything nor an unfinished run, and nobody writes there."""
     target = path.resolve()
     taken = (path, _beside(target, _NEW) / JOURNAL, _beside(target, _OLD))
-    return not (any(place.exists() for place in taken) or lock_holder(_beside(target, _NEW + LOCK)))
+    return not (any(place.exists() for place in taken) or is_locked(_beside(target, _NEW + LOCK)))
 
 
 def is_unfinished(path: Path) -> bool:
@@ -118,31 +118,28 @@ def result_directory(path: Path, *, force: bool = False, resume: bool = False) -
     cannot be put in place do too. `force` replaces results and unfinished ones; `resume` finds unfinished ones in the
     working directory. An `OutputError` if the place is not free, or cannot be written to.
     """
-    try:
-        with _claim_place(path) as working:
-            target, journal = path.resolve(), working / JOURNAL
-            if not resume or journal.exists() or (target / JOURNAL).exists():
-                check_free(path, force=force or resume)
-            if journal.exists() and not (resume or force):
-                raise OutputError(f"{path}: An unfinished run is there; --resume continues it, --force starts anew.")
-            working.mkdir(exist_ok=True)
-            (working / MANIFEST).touch()
-            _discard(working, {MANIFEST, JOURNAL} if resume else {MANIFEST})
-            directory = ResultDirectory(path, working)
-            try:
-                yield directory
-                names = {child.name for child in working.iterdir()} - {MANIFEST}
-                for name in names:
-                    flush(working / name)
-                list_written(working, names - {JOURNAL})
-            except BaseException:  # an interrupt too: what can be resumed stays
-                if not journal.exists():
-                    with suppress(OSError):
-                        _discard(working)
-                raise
-            _put_in_place(directory, force=force or resume)
-    except OSError as error:
-        raise OutputError(f"{path}: Cannot write results: {error.strerror or error}.") from error
+    with report_os_errors(path), _claim_place(path) as working:
+        target, journal = path.resolve(), working / JOURNAL
+        if not resume or journal.exists() or (target / JOURNAL).exists():
+            check_free(path, force=force or resume)
+        if journal.exists() and not (resume or force):
+            raise OutputError(f"{path}: An unfinished run is there; --resume continues it, --force starts anew.")
+        working.mkdir(exist_ok=True)
+        (working / MANIFEST).touch()
+        _discard(working, {MANIFEST, JOURNAL} if resume else {MANIFEST})
+        directory = ResultDirectory(path, working)
+        try:
+            yield directory
+            names = {child.name for child in working.iterdir()} - {MANIFEST}
+            for name in names:
+                flush(working / name)
+            list_written(working, names - {JOURNAL})
+        except BaseException:  # an interrupt too: what can be resumed stays
+            if not journal.exists():
+                with suppress(OSError):
+                    _discard(working)
+            raise
+        _put_in_place(directory, force=force or resume)
 
 
 @contextmanager

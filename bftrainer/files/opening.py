@@ -37,6 +37,8 @@ SAMPLE_TASKS = "sample-tasks.toml"
 SAMPLE_TUNED_TASKS = "sample-tuned-tasks.toml"
 SAMPLE_SPOT_PROFILE = "sample-spot-profile.toml"
 _CHUNK = 1 << 17
+_TARRED = re.compile(r"(.*/)?(?!\._)[^/]*\.(pkl|pickle)", re.IGNORECASE | re.DOTALL)
+"""Pickles in an archive, but for those that macOS adds."""
 _IN_WORDS = {errno.ENOENT: "No such file", errno.EISDIR: "Expected a file, got a directory"}
 
 
@@ -171,18 +173,13 @@ def open_pickle(path: Path, error: type[InputError] = InputError, usual: int = L
             yield stream
             return
         with tarfile.open(fileobj=stream, mode="r:") as archive:
-            members = filter(_is_pickle, iter(archive.next, None))
+            members = (entry for entry in iter(archive.next, None) if entry.isfile() and _TARRED.fullmatch(entry.name))
             member = next(members, None)
             if member is None:
                 raise error(f"{path}: Expected a .pkl in the archive, got none.")
             yield cast(BinaryIO, archive.extractfile(member))
             if next(members, None) is not None:
                 raise error(f"{path}: Expected one .pkl in the archive, got several.")
-
-
-def _is_pickle(member: tarfile.TarInfo) -> bool:
-    name = Path(member.name).name.lower()
-    return member.isfile() and name.endswith((".pkl", ".pickle")) and not name.startswith("._")  # macOS adds these
 
 
 @contextmanager

@@ -8,9 +8,8 @@ import gzip
 import hashlib
 import os
 import platform
-import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,14 +17,22 @@ from typing import BinaryIO, cast
 from zlib import crc32
 
 from bftrainer.errors import OutputError
-from bftrainer.files.opening import file_stamp, most_bytes, open_file
+from bftrainer.files.opening import most_bytes, open_file, translated
 
 # A killed process, or its workers, may hold a lock for an instant.
 PATIENCE_S = 2.0
 _POLL_S = 0.02
-_HOLDER, _UNKNOWN = b"Process ", "Another process"
 _NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
 """Errors of file systems that have no locks, where nobody is kept out."""
+
+
+@contextmanager
+def report_os_errors(path: object) -> Iterator[None]:
+    """Turn faults of the system into an `OutputError`: the path cannot be written."""
+    try:
+        yield
+    except OSError as fault:
+        raise OutputError(f"{path}: cannot be written ({fault.strerror or fault}).") from fault
 
 
 @contextmanager
@@ -35,16 +42,14 @@ def lock_file(
     """Be the only one who works on what is `called` so, by locking a file that is made for it; yield its descriptor.
 
     Processes that inherit the descriptor hold the lock too, also when this one is killed:
-    the file `stays` for them, and is deleted otherwise. An `OutputError` says who holds the lock after `patience_s`.
+    the file `stays` for them, and is deleted otherwise. An `OutputError` if another one has the lock for `patience_s`.
     """
     deadline = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
-    try:
+    with report_os_errors(called):
         while (file := _try_to_lock(path, mode)) is None:
             if time.monotonic() >= deadline:
-                raise OutputError(f"{called}: {lock_holder(path) or _UNKNOWN} is writing there.")
+                raise OutputError(f"{called}: Another process is writing there.")
             time.sleep(_POLL_S)
-    except OSError as error:
-        raise OutputError(f"{called}: cannot be written ({error.strerror}).") from error
     try:
         yield file
     finally:
@@ -54,7 +59,7 @@ def lock_file(
 
 
 def _try_to_lock(path: Path, mode: int) -> int | None:
-    """Lock a file, and write into it who did; None if another process has it. An `OSError` of a link."""
+    """Lock a file; None if another process has it. An `OSError` of a link."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
     with ExitStack() as unlocked:
         unlocked.callback(os.close, file)
@@ -63,9 +68,6 @@ def _try_to_lock(path: Path, mode: int) -> int | None:
         if _flock(file, fcntl.LOCK_EX) and _has_name(file, path):
             if mode == 0o600:
                 os.fchmod(file, mode)  # of a leftover too
-            os.ftruncate(file, 0)
-            with suppress(OSError):  # of a full disk, which what is to be written there says
-                os.pwrite(file, b"%s%d on %s" % (_HOLDER, os.getpid(), socket.gethostname().encode()), 0)
             unlocked.pop_all()
             return file
     return None
@@ -89,13 +91,11 @@ def _flock(file: int, kind: int) -> bool:
     return True
 
 
-def lock_holder(path: Path) -> str:
-    """Who holds the lock of a file; empty if nobody does."""
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock of a file."""
     with suppress(OSError), open_file(path) as file:
-        if not _flock(file.fileno(), fcntl.LOCK_SH):
-            text = file.read(200)
-            return text.decode(errors="replace") if text.startswith(_HOLDER) else _UNKNOWN
-    return ""
+        return not _flock(file.fileno(), fcntl.LOCK_SH)
+    return False
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
@@ -106,21 +106,6 @@ def refuse_existing(path: Path, *, force: bool) -> None:
         raise OutputError(f"{path}: File exists; choose another name or give --force.")
     if path.exists() and not path.is_file():
         raise OutputError(f"{path}: Expected a file to replace, found something else.")
-
-
-def refuse_clash(outputs: Sequence[Path], inputs: Mapping[Path, str]) -> None:
-    """Refuse an output that is an input, by its name in messages, or another output, also through links."""
-    uses = {_identify(path): f"{called}, which is read" for path, called in inputs.items()}
-    for output in outputs:
-        file = _identify(output)
-        if file in uses:
-            raise OutputError(f"{output}: Would overwrite {uses[file]}.")
-        uses[file] = f"{output}, which is written too"
-
-
-def _identify(path: Path) -> object:
-    """What all names of a file share, also before it is there."""
-    return file_stamp(path) or os.path.realpath(path)
 
 
 @contextmanager
@@ -140,21 +125,18 @@ def replacing_together(*paths: Path, private: bool = False) -> Iterator[list[Bin
     The last one is what readers look for: it is gone while the others are exchanged.
     """
     path, mode = paths[-1], 0o600 if private else 0o666
-    try:
-        with ExitStack() as locks:
-            files = [locks.enter_context(lock_file(temporary_path(each), each, mode=mode)) for each in paths]
-            with ExitStack() as opened:
-                yield [opened.enter_context(_open_to_fill(*pair)) for pair in zip(files, paths, strict=True)]
-            if len(paths) > 1:
-                path.unlink(missing_ok=True)
-            for file, target in zip(files, paths, strict=True):
-                if private and not os.geteuid() and target.exists():  # root leaves it to whom it is
-                    os.fchown(file, target.stat().st_uid, target.stat().st_gid)
-                temporary_path(target).replace(target)
+    with report_os_errors(path), ExitStack() as locks:
+        files = [locks.enter_context(lock_file(temporary_path(each), each, mode=mode)) for each in paths]
+        with ExitStack() as opened:
+            yield [opened.enter_context(_open_to_fill(*pair)) for pair in zip(files, paths, strict=True)]
+        if len(paths) > 1:
+            path.unlink(missing_ok=True)
+        for file, target in zip(files, paths, strict=True):
+            if private and not os.geteuid() and target.exists():  # root leaves it to whom it is
+                os.fchown(file, target.stat().st_uid, target.stat().st_gid)
+            temporary_path(target).replace(target)
         for directory in {target.parent for target in paths}:
             flush(directory)
-    except OSError as cause:
-        raise OutputError(f"{path}: cannot be written ({cause.strerror or cause}).") from None
 
 
 def temporary_path(path: Path) -> Path:
@@ -201,7 +183,7 @@ class LineJournal:
     def _content(self) -> bytes:
         if not self.path.exists():
             return b""
-        with self._translate_errors("read"), open_file(self.path) as file:
+        with translated(self.path, OutputError), open_file(self.path) as file:
             about = os.fstat(file.fileno())
             if about.st_uid != os.geteuid():
                 raise OutputError(f"{self.path}: Expected a journal of your own, found one of another user.")
@@ -216,7 +198,7 @@ class LineJournal:
     def append(self, lines: Iterable[str | bytes]) -> None:
         """Append lines, all of them or none, over one that was cut off; they are on the disk when this returns."""
         data = b"".join(b"%s\n" % (line.encode() if isinstance(line, str) else line) for line in lines)
-        with self._translate_errors("write"), self.path.open("ab", buffering=0) as file:
+        with report_os_errors(self.path), self.path.open("ab", buffering=0) as file:
             file.truncate(self._size)
             unwritten = memoryview(data)
             try:
@@ -229,13 +211,6 @@ class LineJournal:
         if not self._size:
             flush(self.path.parent)
         self._size += len(data)
-
-    @contextmanager
-    def _translate_errors(self, verb: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as fault:
-            raise OutputError(f"{self.path}: Cannot {verb} the journal: {fault.strerror}.") from None
 
 
 def seal_line(text: str) -> bytes:

@@ -19,7 +19,7 @@ import numpy as np
 from bftrainer.errors import OutputError
 from bftrainer.files.directories import LOCK, list_written
 from bftrainer.files.text_files import json_file
-from bftrainer.files.writing import LineJournal, file_source, lock_holder, replacing
+from bftrainer.files.writing import LineJournal, file_source, is_locked, replacing, report_os_errors
 from bftrainer.harvest import harvest_events as ev
 from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.harvest_events import event_row, read_event
@@ -123,7 +123,7 @@ def ask(directory: Path, event: ev.Submitted | ev.Asked) -> None:
     """Ask something of a harvest: an `OutputError` if there is none, or none that runs and could be ended."""
     if not (directory / JOURNAL).is_file():
         raise OutputError(f"{directory}: Expected the directory of a harvest, found no {JOURNAL} in it.")
-    if isinstance(event, ev.Asked) and not lock_holder(directory / LOCK):
+    if isinstance(event, ev.Asked) and not is_locked(directory / LOCK):
         raise OutputError(f"{directory}: Expected a harvest that runs, found one that does not.")
     place = directory / REQUESTS
     place.mkdir(mode=0o700, exist_ok=True)
@@ -200,7 +200,7 @@ def harvest_result(controller: Controller, config: ReplayConfig, directory: Path
 def write_harvest(result: RunResult, directory: Path) -> None:
     """Write the files of a run beside the journal, the manifest last; an `OutputError` if one cannot be written."""
     new = directory / ".run"
-    try:
+    with report_os_errors(directory):
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir()
         write_run(result, new)
@@ -209,8 +209,6 @@ def write_harvest(result: RunResult, directory: Path) -> None:
             (new / name).replace(directory / name)
         new.rmdir()
         list_written(directory, [*names, NODE_LOG, TASKS, MEASURED])
-    except OSError as fault:
-        raise OutputError(f"{directory}: Cannot write results: {fault.strerror or fault}.") from None
 
 
 def read_status(directory: Path) -> dict[str, Any]:

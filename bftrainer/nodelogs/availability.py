@@ -1,14 +1,9 @@
-"""Availability traces: nodes that come and go, counts over time, terminations; read, written, made into node logs.
-
-Any trace, node log or task set is converted to other forms here.
-"""
+"""Availability traces: nodes that come and go, counts over time, terminations; read, written, made into node logs."""
 
 from __future__ import annotations
 
-import heapq
 import itertools
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -17,16 +12,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import InputError, LogError, OutputError, at_place, legible, unused_options
-from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
+from bftrainer.errors import LogError, OutputError, legible
+from bftrainer.files.opening import Form, form_of, one_line, suffix_form
 from bftrainer.files.text_files import count_cell, csv_rows, first_row, table_rows, write_csv
 from bftrainer.files.writing import replacing
-from bftrainer.legacy import read_pickled_frame
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.nodelogs.hostlist import MOST_NODES
-from bftrainer.nodelogs.node_log_files import COLUMNS, Warn, instant_cell, read_node_log, write_node_log
+from bftrainer.nodelogs.node_log_files import COLUMNS, Warn, instant_cell, read_node_log
 from bftrainer.nodelogs.node_spans import stretches
-from bftrainer.tasksets.task_files import read_task_set, write_task_set
 
 TraceKind = Literal["nodes", "spot", "counts", "terminations"]
 TraceForm = Literal["spot", "counts", "terminations"]
@@ -151,40 +144,7 @@ def node_names(count: int) -> list[str]:
     return [f"n{number:04d}" for number in range(1, count + 1)]
 
 
-def churn_log(
-    window_ns: tuple[int, int],
-    initial: int,
-    changes: Iterable[tuple[int, int, int]],
-    pick: Callable[[int], int] = lambda live: live - 1,
-    provenance: Mapping[str, Any] | None = None,
-) -> NodeLog:
-    """Make a log of nodes `n0001`, `n0002`, ... that are taken and added; a new node gets the lowest free number.
-
-    Of `initial` nodes at the window's start, at each time of `changes` (time_ns, taken, added) within it, ascending,
-    some are taken before others are added, which get other names. `pick` gives, of so many live nodes in order of
-    arrival, the index of the next one to take. If there are too few to take: `LogError`.
-    """
-    rows: list[tuple[int, int, bool]] = []
-    live: list[int] = []
-    free: list[int] = []
-    fresh = itertools.count()
-    for time_ns, taken, added in ((window_ns[0], 0, initial), *changes):
-        if taken > len(live):
-            raise LogError(f"{iso(time_ns)}: Expected to take at most the {len(live)} nodes there are, got {taken}.")
-        gone = []
-        for _ in range(taken):
-            place = pick(len(live))
-            live[place], live[-1] = live[-1], live[place]
-            gone.append(live.pop())
-        come = [heapq.heappop(free) if free else next(fresh) for _ in range(added)]
-        for node in gone:
-            heapq.heappush(free, node)
-        live += come
-        rows += itertools.chain(((time_ns, node, False) for node in gone), ((time_ns, node, True) for node in come))
-    return _make_log(node_names(next(fresh)), window_ns, rows, provenance or {})
-
-
-def _make_log(
+def make_node_log(
     nodes: Iterable[str],
     window_ns: tuple[int, int],
     rows: Sequence[tuple[int, int, bool]],
@@ -209,7 +169,7 @@ def read_count_trace(*paths: Path) -> CountTrace:
     return CountTrace(rows.time_ns, rows.number)
 
 
-def _read_changes(path: Path, which: str = "terminations", least_rows: int = 0) -> ChangeTrace:
+def read_changes(path: Path, which: str = "terminations", least_rows: int = 0) -> ChangeTrace:
     """Read the times at which nodes were preempted, or added, and their numbers."""
     columns, pairs = first_row(path), CHANGE_COLUMNS[which]
     pair = next((pair for pair in pairs if set(pair) <= set(columns)), None)
@@ -259,7 +219,7 @@ def read_spot_trace(*paths: Path, start_ns: int = 0) -> NodeLog:
             changes += [(time_ns, number, states[-1])] * (len(states) % 2)
     if not index:
         raise LogError(f"{paths[0]}: Expected rows milliseconds,add|remove,node, got none.")
-    return _make_log(index, (start_ns, time_ns), changes, {FORM: "spot", NO_TIME: without})
+    return make_node_log(index, (start_ns, time_ns), changes, {FORM: "spot", NO_TIME: without})
 
 
 def _read_spot_rows(paths: Sequence[Path], start_ns: int) -> Iterator[tuple[int, str, bool]]:
@@ -307,7 +267,7 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     if set(COUNT_COLUMNS) <= set(columns):
         counts = read_count_trace(path)
         log = counts.log()
-        recorded = None if terminations is None else _read_changes(terminations)
+        recorded = None if terminations is None else read_changes(terminations)
         times = np.empty(0) if recorded is None else recorded.time_ns
         if outside := int(((times < log.start_ns) | (times > log.end_ns)).sum()):
             note = f"{terminations}: {outside} of {times.size} terminations lie outside of the counts' window"
@@ -318,7 +278,7 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     if set(COLUMNS).intersection(columns):
         log = read_node_log(path, warn=warn)
     elif any(set(pair) <= set(columns) for pair in CHANGE_COLUMNS["terminations"]):
-        return AvailabilityTrace("terminations", _read_changes(path, least_rows=1))
+        return AvailabilityTrace("terminations", read_changes(path, least_rows=1))
     elif columns[0].lstrip("-").isdigit() or columns[1:2] in (("add",), ("remove",)):  # even if malformed
         log = read_spot_trace(path)
         for what, count in log.provenance[NO_TIME].items():
@@ -334,89 +294,7 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     return AvailabilityTrace.from_log(log)
 
 
-def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog:
-    """Read preemptions and additions of anonymous nodes, of which there are `initial_nodes` first: last in, first out.
-
-    At each time preemptions come first, and added nodes get other names.
-    """
-    taken, added = Counter[int](), Counter[int]()
-    for counter, changes in ((taken, _read_changes(preemptions)), (added, _read_changes(additions, "additions"))):
-        for time_ns, number in zip(changes.time_ns.tolist(), changes.number.tolist(), strict=True):
-            counter[time_ns] += number
-    times = sorted({*taken, *added})
-    if not times:
-        raise LogError(f"{preemptions}: Expected preemptions or additions, got neither there nor in {additions}.")
-    start_ns, *later = times
-    if taken[start_ns] > initial_nodes:
-        got = f"the {initial_nodes} nodes there are, got {taken[start_ns]}"
-        raise LogError(f"{preemptions}:2: Expected to take at most {got}.")
-    # Changes at the first instant are part of the state in which the window opens.
-    initial, pairs = initial_nodes - taken[start_ns] + added[start_ns], ((at, taken[at], added[at]) for at in later)
-    with at_place(preemptions, LogError):
-        return churn_log((start_ns, times[-1]), initial, pairs, provenance={FORM: "spot"})
-
-
-def write_measured(trace: AvailabilityTrace, additions: Path | None, terminations: Path | None) -> str:
-    """Write the changes behind a trace's statistics, as `read_pair` reads them; returns the nodes at the start.
-
-    A rise of the count is written at the time of the row before it.
-    """
-    if additions is not None:
-        if trace.counts is None:
-            raise LogError(f"{additions}: Expected a trace that tells additions, got terminations alone.")
-        write_changes(additions, trace.counts.additions(), CHANGE_COLUMNS["additions"][1])
-    if terminations is not None:
-        write_changes(terminations, trace.terminations, CHANGE_COLUMNS["terminations"][1])
-    return "unknown" if trace.counts is None else f"{trace.counts.count[0]:,}"
-
-
-# --- Conversion -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Conversion:
-    """What was written, in one line, and warnings: assumptions made and facts lost, a line each."""
-
-    summary: str
-    warnings: tuple[str, ...]
-
-
-def convert(
-    source: str | Path,
-    target: str | Path,
-    scaling_path: str | Path | None = None,
-    scaling: str | None = None,
-    to: TraceForm | None = None,
-) -> Conversion:
-    """Read a node log, a trace of nodes or a task set, and write it in the form that the target's name ends in.
-
-    Of a legacy task set the source is its file of bounds, and the target's name has `Jbnd` in it; for `scaling` see
-    `read_task_set`. With `to` a node log is written as such a trace, in CSV. What cannot be read or written so is an
-    `InputError`.
-    """
-    source, target = Path(source), Path(target)
-    if is_task_set(source):
-        if to is not None:
-            raise InputError(f"{source}: Expected a node log to write as a {TRACES[to]}, got a task set.")
-        task_set = read_task_set(source, scaling_path, scaling)
-        lost = write_task_set(target, task_set.tasks)
-        return Conversion(f"task set of {len(task_set.tasks):,} tasks", (*task_set.warnings, *map(legible, lost)))
-    options = {"--scalability": scaling_path, "--scaling": scaling}
-    if vain := [option for option, value in options.items() if value is not None]:
-        raise unused_options(dict.fromkeys(vain, "a node log has no scaling"))
-    notes: list[str] = []
-    log = read_availability(source, notes.append).log
-    if log is None:
-        raise LogError(f"{source}: Terminations alone do not say which nodes stay.")
-    if to is None:
-        write_node_log(target, log)
-    else:
-        notes += [f"{target}: this form {loss}." for loss in _write_trace(target, log, to)]
-    kind = "node log" if to is None else TRACES[to]
-    return Conversion(f"{kind} of {len(log.nodes):,} nodes", tuple(map(legible, notes)))
-
-
-def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> list[str]:
+def write_trace(path: Path, log: NodeLog, to: TraceForm) -> list[str]:
     """Write a log as a trace; returns what the form does to facts that it cannot hold."""
     if suffix_form(path) is not Form.CSV:
         raise OutputError(f"{path}: Expected a name ending in .csv or .csv.gz for a {TRACES[to]}.")
@@ -437,16 +315,3 @@ def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> list[str]:
         f"cannot hold {absent} nodes that are never there: left out": absent,
     }
     return [loss for loss, is_lost in losses.items() if is_lost]
-
-
-def is_task_set(path: Path) -> bool:
-    """Whether a file is a task set: TOML, or a pickle with its columns; all others are node logs or traces of nodes."""
-    form = form_of(path)
-    if form in (Form.CSV, Form.PARQUET, Form.TOML):
-        return form is Form.TOML
-    with open_pickle(path) as stream:
-        columns = set(read_pickled_frame(stream, str(path)).columns)
-    if {"Ns", "Ps"} <= columns:
-        expected = "a node log or task bounds, got scalability: name its bounds (Jbnd) instead"
-        raise InputError(f"{path}: Expected {expected}.")
-    return bool({"Jmin", "Jmax", "Pmax"} & columns)

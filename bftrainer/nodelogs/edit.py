@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import LogError, SettingsError, suggestion
-from bftrainer.files.opening import whole_bytes
 from bftrainer.files.text_files import table_rows
-from bftrainer.model import NS_PER_S, NodeLog, iso
+from bftrainer.model import NodeLog, iso
 from bftrainer.nodelogs.availability import FORM
 from bftrainer.nodelogs.hostlist import expand_hostlist, fold_hostlist
 from bftrainer.nodelogs.inventory import partition_names, shorten_names
@@ -31,13 +30,6 @@ class Merged:
     log: NodeLog
     disputed_node_s: float
     untold_node_s: float
-
-
-def record_command(log: NodeLog, command: str) -> NodeLog:
-    """The log with a command added to its provenance."""
-    before = log.provenance.get("edits")
-    edits = [*before, command] if isinstance(before, list) else [command]
-    return replace(log, provenance={**log.provenance, "edits": edits})
 
 
 def select_window(log: NodeLog, start_ns: int | None, end_ns: int | None) -> NodeLog:
@@ -66,13 +58,6 @@ def partitions_of(log: NodeLog) -> dict[str, tuple[str, ...]]:
     if not isinstance(lists, dict) or not all(isinstance(nodes, str) for nodes in lists.values()):
         raise LogError("Expected the provenance's partitions to be hostlists, got something else.")
     return {name: expand_hostlist(nodes) for name, nodes in lists.items()}
-
-
-def list_kinds(log: NodeLog) -> dict[int, frozenset[str]]:
-    """The partitions of each node that is in any, by its number: `LogError` if they are malformed."""
-    groups = {partition: set(nodes) for partition, nodes in partitions_of(log).items()}
-    kinds = (frozenset(some for some, nodes in groups.items() if name in nodes) for name in log.nodes)
-    return {number: some for number, some in enumerate(kinds) if some}
 
 
 def filter_log(
@@ -115,13 +100,6 @@ def note_unknown_ages(log: NodeLog, start_ns: int, after_ns: int) -> list[str]:
     nodes = int(is_late.sum())
     why = "are idle where the log begins, since when is unknown"
     return [f"{nodes:,} nodes {why}: their delay counts from there."] if nodes else []
-
-
-def idle_node_s(log: NodeLog, length_s: float) -> float:
-    """Idle node-seconds of the first `length_s` of a log's window."""
-    rows = log.row_index
-    edges = np.clip(np.append(rows.time_ns, np.iinfo(np.int64).max) - log.start_ns, 0, round(length_s * NS_PER_S))
-    return float(np.cumsum(2 * log.count_joining() - rows.size) @ (np.diff(edges) / NS_PER_S))
 
 
 def read_departures(path: Path, nodes: tuple[str, ...]) -> list[tuple[int, str]]:
@@ -173,7 +151,6 @@ def merge_logs(logs: Sequence[NodeLog]) -> Merged:
     return Merged(log_of_idle(names, window, agreed, story), idle.node_s - agreed.node_s, untold.node_s)
 
 
-KEY_BYTES = 32
 _DIGITS = 12
 _KEPT = (FORM, "format", "unseen", "min_gap_s", "min_hole_s", "offer_after_s", "placement")
 
@@ -185,17 +162,6 @@ def pseudonyms(key: bytes, kind: str, names: Iterable[str]) -> dict[str, str]:
     if len(set(hidden.values())) != len(hidden):
         raise LogError("Two names have the same pseudonym: take another key.")
     return hidden
-
-
-def read_key(path: Path) -> bytes:
-    """Read the key in a file of hexadecimal digits: `LogError` if it does not hold one."""
-    try:
-        key = bytes.fromhex(whole_bytes(path, LogError).decode("ascii").strip())
-    except ValueError:
-        key = b""
-    if len(key) != KEY_BYTES:
-        raise LogError(f"{path}: Expected a key of {2 * KEY_BYTES} hexadecimal digits, got something else.")
-    return key
 
 
 def anonymous_log(log: NodeLog, key: bytes) -> NodeLog:

@@ -90,12 +90,10 @@ def read_inventory(source: str) -> Inventory:
             raise LogError(f"{source}: No such file.")
         with at_place("--nodes", LogError):
             return Inventory(expand_hostlist(source))
-    if is_slurm_json(head(path)):
-        nodes = list(SlurmDocument(path, ("nodes",)).shown_nodes())
-        with at_place(path, LogError):
-            return _gather(nodes)
-    text = "\n".join(row.fields[0] for row in log_lines(path))
     with at_place(path, LogError):
+        if is_slurm_json(head(path)):
+            return _gather(SlurmDocument(path, ("nodes",)).shown_nodes())
+        text = "\n".join(row.fields[0] for row in log_lines(path))
         starts = [match.start() for match in _SHOW_NODE.finditer(text)]
         if not starts:
             return _gather(_parse_list(path, text), is_shown=False)

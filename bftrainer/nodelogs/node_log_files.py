@@ -1,4 +1,4 @@
-"""Read and write node logs: tables of transitions (Parquet, or CSV and metadata beside it), or pickled matrices."""
+"""Read and write node logs: tables of transitions (Parquet, or CSV and metadata beside it); read pickled matrices."""
 
 from __future__ import annotations
 
@@ -44,16 +44,8 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = lambda _:
     """Read a node log: native Parquet or CSV(.gz), or a pickled DataFrame, bare, gzipped or in a tar.
 
     The log starts with the nodes that the first `skip_events` rows leave idle, see `NodeLog.skip_rows`; `warn` is
-    called with one line for each assumption made.
-
-    Raises
-    ------
-    LogError
-        If the file is missing or not a node log; the message names file and row.
-    InputError
-        If a pickle needs more than pandas and numpy data.
-    SettingsError
-        If no row is left.
+    called with one line for each assumption made. A `LogError` names file and row of what is no node log; an
+    `InputError` says that a pickle needs more than pandas and numpy data, a `SettingsError` that no row is left.
     """
     path = Path(path)
     form = form_of(path, LogError)
@@ -65,13 +57,13 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = lambda _:
 
 
 def write_node_log(path: str | Path, log: NodeLog) -> None:
-    """Write a node log in the form that its name ends in: .parquet, .csv, .csv.gz, .pkl or .pkl.gz; else `OutputError`.
+    """Write a node log in the form that its name ends in: .parquet, .csv or .csv.gz; else `OutputError`.
 
     Equal logs give equal bytes.
     """
     path = Path(path)
-    node_log_files(path)
-    _WRITERS[suffix_form(path)](path, log)
+    write = _write_csv if len(node_log_files(path)) > 1 else _write_parquet
+    write(path, log)
 
 
 def node_log_files(path: Path) -> list[Path]:
@@ -80,8 +72,8 @@ def node_log_files(path: Path) -> list[Path]:
     An `OutputError` if the name promises no form of one, or a CSV log that would share its metadata with another: as
     `a.csv` and `a.csv.gz` do.
     """
-    if (form := suffix_form(path)) not in _WRITERS:
-        raise OutputError(f"{path}: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.")
+    if (form := suffix_form(path)) not in (Form.PARQUET, Form.CSV):
+        raise OutputError(f"{path}: Expected a name ending in .parquet, .csv or .csv.gz.")
     if form is not Form.CSV:
         return [path]
     other = path.with_name(path.name.removesuffix(".gz") if path.suffix == ".gz" else f"{path.name}.gz")
@@ -336,21 +328,6 @@ def _read_pickled(path: Path, _: Warn) -> NodeLog:
         )
 
 
-def _write_pickled(path: Path, log: NodeLog) -> None:
-    """Write an int8 DataFrame, one row for each of `NodeLog.row_times_ns`."""
-    import pandas as pd
-
-    times = log.row_times_ns()
-    states = np.zeros((len(log.nodes), times.size), dtype=np.int8)
-    steps = np.where(log.idle, 1, -1).astype(np.int8)
-    np.add.at(states, (log.node, np.searchsorted(times, np.maximum(log.time_ns, log.start_ns))), steps)
-    np.cumsum(states, axis=1, dtype=np.int8, out=states)
-    columns = pd.Index(log.nodes, dtype=object)  # plain objects load in every pandas
-    frame = pd.DataFrame(states.T, index=pd.DatetimeIndex(times.view("M8[ns]")), columns=columns, copy=False)
-    with replacing(path) as stream:
-        frame.to_pickle(stream, compression=None, protocol=4)
-
-
 def _index_times(frame: Frame) -> NDArray[np.int64]:
     """Times of the rows, nanoseconds since the epoch."""
     index = frame.index
@@ -370,5 +347,3 @@ def _index_times(frame: Frame) -> NDArray[np.int64]:
 
 
 _READERS = {Form.PARQUET: _read_parquet, Form.CSV: _read_csv, Form.PICKLE: _read_pickled, Form.TAR: _read_pickled}
-_WRITERS: dict[Form | None, Callable[[Path, NodeLog], None]]
-_WRITERS = {Form.PARQUET: _write_parquet, Form.CSV: _write_csv, Form.PICKLE: _write_pickled}

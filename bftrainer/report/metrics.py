@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.model import rounding_s
+from bftrainer.model import NS_PER_S, NodeLog, rounding_s
 from bftrainer.model.columns import Coded, Table
 from bftrainer.model.records import (
     DecisionRecord,
@@ -312,3 +312,10 @@ def _within(t: float, freedom: int) -> float:
         term *= cosine * cosine * (number - 1) / number
         total += term
     return 2.0 / math.pi * (angle + sine * total) if odd else sine * total
+
+
+def idle_node_s(log: NodeLog, length_s: float) -> float:
+    """Idle node-seconds of the first `length_s` of a log's window."""
+    rows = log.row_index
+    edges = np.clip(np.append(rows.time_ns, np.iinfo(np.int64).max) - log.start_ns, 0, round(length_s * NS_PER_S))
+    return float(np.cumsum(2 * log.count_joining() - rows.size) @ (np.diff(edges) / NS_PER_S))

@@ -27,7 +27,6 @@ from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, Objective, ScalingCurve, TaskState, instant_ns, is_static
 from bftrainer.model.columns import Table
 from bftrainer.model.records import HELD, DecisionRecord, Floats
-from bftrainer.nodelogs.edit import list_kinds
 from bftrainer.objectives.modifiers import names_code
 from bftrainer.replay import Cluster, ClusterChange, Observer
 from bftrainer.replay.power_draw import training_power_w, value_at
@@ -49,7 +48,7 @@ from bftrainer.runs.run_files import (
     read_summary,
     run_tables,
 )
-from bftrainer.runs.run_inputs import LEARNED, Inputs, load_inputs, read_tasks
+from bftrainer.runs.run_inputs import LEARNED, Inputs, list_kinds, load_inputs, read_tasks
 from solvers import AllocationProblem, DecidedBy, Held, Limits, SolveResult, StopReason, TaskOptions, registry
 from solvers.reference_solvers import EqualShare
 

@@ -27,7 +27,6 @@ from bftrainer.files.text_files import json_file
 from bftrainer.files.writing import LineJournal, versions
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
 from bftrainer.model.records import RUN_SCHEMA, PowerRecord, Recording
-from bftrainer.nodelogs.edit import idle_node_s, list_kinds
 from bftrainer.objectives import name_of_objective
 from bftrainer.plugins import answering, full_name
 from bftrainer.replay import Allocator, Observer, PowerMeter, Recorder, replay, stop_after, stop_at, stop_when
@@ -38,10 +37,10 @@ from bftrainer.report import metrics
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import headline
 from bftrainer.report.ledger import find_limit, ledger_of
-from bftrainer.report.metrics import ratio
+from bftrainer.report.metrics import idle_node_s, ratio
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.efficiency import Efficiency, compute_efficiency
-from bftrainer.runs.run_inputs import LEARNED, Inputs, load_inputs
+from bftrainer.runs.run_inputs import LEARNED, Inputs, list_kinds, load_inputs
 from bftrainer.terms import ON_SCALING
 from solvers.registry import describe_solver
 

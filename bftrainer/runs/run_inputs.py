@@ -18,7 +18,7 @@ from bftrainer.files.text_files import number_cell, table_rows
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, instant_ns
 from bftrainer.nodelogs import read_node_log
-from bftrainer.nodelogs.edit import filter_log, note_unknown_ages, read_departures
+from bftrainer.nodelogs.edit import filter_log, note_unknown_ages, partitions_of, read_departures
 from bftrainer.nodelogs.node_log_files import metadata_path
 from bftrainer.nodelogs.node_spans import nanoseconds
 from bftrainer.objectives import get_objective
@@ -349,3 +349,10 @@ def read_cap(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> S
     if unknown is not None:
         raise InvalidTaskError(f"No zeus section, which a power cap requires (task {unknown}).")
     return cap_w
+
+
+def list_kinds(log: NodeLog) -> dict[int, frozenset[str]]:
+    """The partitions of each node that is in any, by its number: `LogError` if they are malformed."""
+    groups = {partition: set(nodes) for partition, nodes in partitions_of(log).items()}
+    kinds = (frozenset(some for some, nodes in groups.items() if name in nodes) for name in log.nodes)
+    return {number: some for number, some in enumerate(kinds) if some}

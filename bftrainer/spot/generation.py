@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import chain, count
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -11,17 +13,17 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import SettingsError, at_place, unused_options
-from bftrainer.model import NS_PER_S, NodeLog
+from bftrainer.errors import LogError, SettingsError, at_place, unused_options
+from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.model.type_checks import require
-from bftrainer.nodelogs.availability import FORM, AvailabilityTrace, churn_log, read_availability
+from bftrainer.nodelogs import availability
+from bftrainer.nodelogs.availability import FORM, AvailabilityTrace, node_names, read_availability, read_changes
 from bftrainer.nodelogs.hostlist import MOST_NODES
-from bftrainer.spot.statistics import trace_statistics
+from bftrainer.spot.statistics import MINUTE_NS, trace_statistics
 from bftrainer.spot.supercomputer import HOLE_OPTIONS, SupercomputerModel
 
 BIG_SIZES = (11, 31)
 """Smallest and largest size of a big addition; sizes are uniform between them, both included."""
-_MINUTE_NS = 60 * NS_PER_S
 
 
 def draw_sizes(rng: np.random.Generator, mean: float, std: float, count: int) -> NDArray[np.int64]:
@@ -56,7 +58,7 @@ class MinuteChanges:
             change = max(-nodes, min(size, most - nodes))
             nodes += change
             if change:
-                yield start_ns + (step + 1) * _MINUTE_NS // 2, max(0, -change), max(0, change)
+                yield start_ns + (step + 1) * MINUTE_NS // 2, max(0, -change), max(0, change)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +167,55 @@ class MinuteModel:
 
     def generate(self, rng: np.random.Generator, drawn: MinuteChanges, start_ns: int = 0) -> NodeLog:
         """Make a log of drawn changes, from `start_ns` on; the nodes to take are drawn among those available."""
-        window_ns = (start_ns, start_ns + drawn.minutes * _MINUTE_NS)
+        window_ns = (start_ns, start_ns + drawn.minutes * MINUTE_NS)
         shares = iter(rng.random(int(drawn.taken.sum())).tolist())
         changes = drawn.limit(start_ns, self.initial_nodes, self.max_nodes)
         return churn_log(window_ns, self.initial_nodes, changes, lambda live: int(next(shares) * live), {FORM: "spot"})
+
+
+def churn_log(
+    window_ns: tuple[int, int],
+    initial: int,
+    changes: Iterable[tuple[int, int, int]],
+    pick: Callable[[int], int] = lambda live: live - 1,
+    provenance: Mapping[str, Any] = MappingProxyType({}),
+) -> NodeLog:
+    """Make a log of nodes `n0001`, `n0002`, ... that are taken and added; a new node gets the lowest free number.
+
+    Of `initial` nodes at the window's start, at each time of `changes` (time_ns, taken, added) within it, ascending,
+    some are taken before others are added, which get other names. `pick` gives, of so many live nodes in order of
+    arrival, the index of the next one to take. If there are too few to take: `LogError`.
+    """
+    rows, live, free, fresh = list[tuple[int, int, bool]](), list[int](), list[int](), count()
+    for time_ns, taken, added in ((window_ns[0], 0, initial), *changes):
+        if taken > len(live):
+            raise LogError(f"{iso(time_ns)}: Expected to take at most the {len(live)} nodes there are, got {taken}.")
+        gone = []
+        for _ in range(taken):
+            place = pick(len(live))
+            live[place], live[-1] = live[-1], live[place]
+            gone.append(live.pop())
+        come = [heapq.heappop(free) if free else next(fresh) for _ in range(added)]
+        for node in gone:
+            heapq.heappush(free, node)
+        live += come
+        rows += chain(((time_ns, node, False) for node in gone), ((time_ns, node, True) for node in come))
+    return availability.make_node_log(node_names(next(fresh)), window_ns, rows, provenance)
+
+
+def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog:
+    """Read preemptions and additions of nameless nodes, of which `initial_nodes` come first: last in, first out."""
+    pair = read_changes(preemptions), read_changes(additions, "additions")
+    times = np.unique(np.concatenate([changes.time_ns for changes in pair]))
+    if not times.size:
+        raise LogError(f"{preemptions}: Expected preemptions or additions, got neither there nor in {additions}.")
+    numbers = [np.bincount(np.searchsorted(times, some.time_ns), some.number, times.size) for some in pair]
+    (start_ns, taken, added), *later = np.vstack((times, np.array(numbers, dtype=np.int64))).T.tolist()
+    if taken > initial_nodes:
+        raise LogError(f"{preemptions}:2: Expected to take at most the {initial_nodes} nodes there are, got {taken}.")
+    with at_place(preemptions, LogError):
+        # Changes at the first instant are part of the state in which the window opens.
+        return churn_log((start_ns, int(times[-1])), initial_nodes - taken + added, later, provenance={FORM: "spot"})
 
 
 ModelName = Literal["minutes", "supercomputer"]

@@ -15,11 +15,12 @@ from bftrainer.files.opening import SAMPLE_SPOT_PROFILE, sample_path
 from bftrainer.files.text_files import write_csv
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, iso
-from bftrainer.nodelogs.availability import CountTrace, read_availability, read_pair
+from bftrainer.nodelogs.availability import CountTrace, read_availability
 from bftrainer.nodelogs.hostlist import MOST_NODES
 from bftrainer.report.drawing import palette, plot_counts
 from bftrainer.report.metrics import ratio
 from bftrainer.spot.checkpointing import CheckpointedTraining, SpotRun
+from bftrainer.spot.generation import read_pair
 from bftrainer.spot.statistics import Survival
 from bftrainer.tasksets.measurements import TrainingProfile, read_training_profile
 

@@ -26,7 +26,7 @@ BIG_ADDITION = 10
 SHORT_S = 600.0
 QUANTILES = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 _HOUR_NS = 3600 * NS_PER_S
-_MINUTE_NS = 60 * NS_PER_S
+MINUTE_NS = 60 * NS_PER_S
 _FIGURES = (
     *("kind", "start", "end", "span_s", "events", "events_per_hour", "events_by_hour_of_day"),
     *("nodes", "transitions", "node_hours", "idle_share", "mean_nodes", "median_nodes", "max_nodes", "end_nodes"),
@@ -324,9 +324,9 @@ def _transitions(log: NodeLog) -> Figures:
 def _sizes(name: str, changes: ChangeTrace, window_ns: tuple[int, int]) -> Figures:
     """Number and size of changes in one direction, per minute and per change."""
     start_ns, end_ns = window_ns
-    minutes, size = (end_ns - start_ns) / _MINUTE_NS, changes.number
+    minutes, size = (end_ns - start_ns) / MINUTE_NS, changes.number
     # Changes at the very end belong to the last minute.
-    minute = np.minimum((changes.time_ns - start_ns) // _MINUTE_NS, np.ceil(minutes) - 1)
+    minute = np.minimum((changes.time_ns - start_ns) // MINUTE_NS, np.ceil(minutes) - 1)
     return {
         f"{name}_events": size.size,
         f"{name}s": int(size.sum()),

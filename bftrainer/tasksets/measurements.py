@@ -10,12 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from bftrainer.errors import InvalidTaskError, at_place
-from bftrainer.files.opening import form_of, one_line, translated
+from bftrainer.files.opening import one_line
 from bftrainer.files.text_files import count_cell, number_cell, table_rows, toml_content
 from bftrainer.model import ScalingCurve
 from bftrainer.model.task import MOST_NODES
 from bftrainer.model.type_checks import convert_fields, make_record, require
-from bftrainer.tasksets.task_files import scaling_table, toml_text
 
 
 def read_throughput_csv(path: str | Path) -> ScalingCurve:
@@ -34,11 +33,6 @@ def read_throughput_csv(path: str | Path) -> ScalingCurve:
     counts = sorted(measured)
     means = (math.fsum(rate / len(measured[count]) for rate in measured[count]) for count in counts)
     return ScalingCurve((0, *counts), (0.0, *means))
-
-
-def scaling_section(curve: ScalingCurve) -> str:
-    """A `[task.scaling]` section with the points of a curve."""
-    return toml_text({"task": {"scaling": scaling_table(curve)}}).removeprefix("[task]\n\n")
 
 
 _MOST = 10**9
@@ -104,8 +98,7 @@ class TrainingProfile:
 def read_training_profile(path: str | Path) -> TrainingProfile:
     """Read a profile: a TOML file with the fields of `TrainingProfile` and ``schema = 1``."""
     path = Path(path)
-    with translated(path, InvalidTaskError), at_place(path, InvalidTaskError):
-        form_of(path, InvalidTaskError)
+    with at_place(path, InvalidTaskError):
         table = toml_content(path, InvalidTaskError)
         del table["schema"]
         return make_record(TrainingProfile, table, InvalidTaskError)

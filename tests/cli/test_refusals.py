@@ -115,7 +115,7 @@ IMPORT = {
     f"slurm sacct.txt --unseen idle {WINDOW}": "--unseen (without an inventory",
     f"slurm log.swf {WINDOW}": "log.swf:1: Expected columns between bars (sacct -P), got '; MaxNodes: 4'.",
     "swf log.swf --procs-per-node 12x -o x.csv": "--procs-per-node",
-    "swf absent.swf -o .": ".: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.",
+    "swf absent.swf -o .": ".: Expected a name ending in .parquet, .csv or .csv.gz.",
     "slrum sacct.txt -o x.csv": "Did you mean 'slurm'?",
 }
 ASSESS = {
@@ -144,7 +144,7 @@ CAMPAIGNS = {
 LOGS = {
     "convert Jbnd.pkl nowhere/tasks.toml": "nowhere/tasks.toml: No such directory: nowhere",
     "convert evt.pkl o.csv --scaling @": f"{NO_EFFECT} --scaling (a node log has no scaling)",
-    "convert tasks.toml o.csv --scaling linear": "--scaling (all tasks of tasks.toml have a scaling)",
+    "convert tasks.toml o.toml --scaling linear": "--scaling (all tasks of tasks.toml have a scaling)",
     "tasks generate --scenario hpo -o t.toml --count 2 --model resnet": "resnet",
     "tasks generate --scenario hpo -o tasks.toml --count 2": "tasks.toml: File exists",
     "tasks generate --scenario nas -o t.toml --count 2 --model resnet18": "--model (nas is a mix of all models)",
@@ -152,7 +152,7 @@ LOGS = {
     "trace stats evt.pkl --figure f.jpg": "f.jpg: Expected a figure's name to end in .pdf, .png, .svg.",
     "trace stats t.csv --additions a.csv --terminations b.csv": "a.csv: Expected a trace that tells additions",
     "trace generate": "Missing option '-o'",
-    "trace generate -o a.txt": "a.txt: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.",
+    "trace generate -o a.txt": "a.txt: Expected a name ending in .parquet, .csv or .csv.gz.",
     "trace generate -o a.parquet --seed -1": "seed >= 0, got -1",
     "trace generate -o a.parquet --start 1500-01-01": f"'--start': Expected a time {YEARS}, got '1500-01-01'.",
     "trace generate -o a.parquet --preemption-scale 2": "--preemption-scale (of the model minutes alone)",

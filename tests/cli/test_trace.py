@@ -1,6 +1,8 @@
-"""`bftrainer trace stats` and `generate`: figures, pairs, models."""
+"""`bftrainer trace`, `convert` and `tasks`: figures, pairs, models, forms, keys."""
 
+import json
 import re
+import tomllib
 
 import pytest
 
@@ -58,3 +60,43 @@ def test_the_minute_model_by_options(call):
     }  # fmt: skip
     swept = call("spot", "sweep", *chances, *sizes, "--days", 0.05, "--repeats", 1, "--json").json["model"]
     assert (swept["preemption_chance"], swept["preemption_mean"], swept["addition_std"]) == (0.2, 4.0, 0.0)
+
+
+def test_traces_are_converted(call, here):
+    """What was made, and what its form loses, is said; terminations alone are no log."""
+    (here / "c.csv").write_text(COUNTS)
+    assert call("convert", "c.csv", "x.parquet").out == "x.parquet: node log of 3 nodes\n"
+    done = call("convert", "x.parquet", "-o", "back.csv", "--to", "counts")
+    assert (done.out, done.err.count("\n")) == ("back.csv: count trace of 3 nodes\n", 1)
+    assert done.err.startswith("Note: back.csv: this form cannot hold which nodes they are")
+    assert (here / "back.csv").read_text() == COUNTS
+    assert call("convert", "x.parquet", "gone.csv", "--to", "terminations").status == 0
+    check_refusal(call("convert", "gone.csv", "y.parquet"), "gone.csv: Terminations alone do not say which nodes stay.")
+    check_refusal(call("convert", "evt.pkl", "y.toml"), "evt.pkl: Expected columns Tcup, ")
+    check_refusal(call("convert", "JNPs.pkl", "y.toml"), "JNPs.pkl: Expected columns Tcup, ")
+    check_refusal(
+        call("convert", "tasks.toml", "y.csv", "--to", "spot"), "tasks.toml: Expected a node log (Parquet, CSV or"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "zz" * 32, "ab" * 31])
+def test_what_is_no_key_is_refused(call, here, text):
+    """A key has 64 hexadecimal digits."""
+    (here / "key").write_text(text)
+    said = "Error: key: Expected a key of 64 hexadecimal digits, got something else.\n"
+    assert call("trace", "edit", "evt.pkl", "--anonymise", "key", "-o", "x.csv").err == said
+
+
+def test_edits_stand_in_the_metadata(call, here):
+    """The commands that made a log, in order."""
+    for source, target in (("evt.pkl", "a.csv"), ("a.csv", "b.csv")):
+        assert call("trace", "edit", source, "-o", target).status == 0
+    edits = ["bftrainer trace edit evt.pkl -o a.csv", "bftrainer trace edit a.csv -o b.csv"]
+    assert json.loads((here / "b.json").read_text())["provenance"]["edits"] == edits
+
+
+def test_a_fitted_section_is_toml(call, here):
+    """The section printed is what a task set takes."""
+    (here / "t.csv").write_text("nodes,throughput\n1,10\n2,19\n")
+    scaling = tomllib.loads("[[task]]\n" + call("tasks", "fit", "t.csv").out)["task"][0]["scaling"]
+    assert scaling == {"nodes": [0, 1, 2], "throughput": [0.0, 10.0, 19.0]}

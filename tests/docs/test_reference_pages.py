@@ -12,13 +12,14 @@ from bftrainer import run_replay
 from bftrainer.cli.imports import import_log
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.model.summary import SummaryModel
-from bftrainer.nodelogs.availability import AvailabilityTrace, churn_log
+from bftrainer.nodelogs.availability import AvailabilityTrace
 from bftrainer.runs import write_run
 from bftrainer.runs.run_files import ALLOCATION, ATTEMPTS, COUNTS, DECISIONS, POWER, TASKS, TEXTS
 from bftrainer.schedulers.import_log import import_log as import_files
 from bftrainer.schedulers.import_settings import LOG_FORMATS, OWN_SETTINGS, SETTINGS, settings_of
 from bftrainer.spot import CheckpointedTraining, trace_statistics
 from bftrainer.spot import simulate as simulate_training
+from bftrainer.spot.generation import churn_log
 from bftrainer.spot.run import load_profile, summarise_run
 from bftrainer.zeus.master.script import JobFile, LaunchedJob
 

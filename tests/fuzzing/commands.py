@@ -18,7 +18,7 @@ trace edit evt.tar.gz --start 2021-02-10T00:00:05 --end 2021-02-10T00:00:35 -o o
 trace edit idle.parquet evt2.csv --nodes nodes.csv --min-hole 5 -o out.csv
 trace edit busy.csv --nodes inventory.txt --exclude-nodes n[2-3] --anonymise key -o out.csv
 convert evt.pkl out.csv
-convert sample-idle.parquet out.pkl
+convert sample-idle.parquet out.csv.gz
 convert Jbnd.pkl out.toml -scfn JNPs.pkl
 tasks fit throughput.csv
 replay {_RUN} --since 5 --until 20 --skip-events 1 --report page.html

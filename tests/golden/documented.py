@@ -120,7 +120,7 @@ SCENES: dict[str, tuple[Step, ...]] = {
         ),
         Step("trace edit idle.parquet --start 2026-09-01T12:00 --tz Europe/Berlin -o afternoon.parquet"),
         Step("trace edit afternoon.parquet --exclude-nodes n3 --min-hole 3600 -o some.parquet", ("some.parquet",)),
-        Step("convert some.parquet -o legacy.pkl", ("legacy.pkl",)),
+        Step("convert some.parquet -o some.csv", ("some.csv", "some.json")),
         Step("trace edit idle.parquet --end 2026-09-01T12:00 --tz Europe/Berlin -o morning.parquet"),
         Step("trace edit morning.parquet afternoon.parquet -o whole.parquet", rows={"whole.parquet": 11}),
         Step(

@@ -16,7 +16,7 @@ import pytest
 
 from bftrainer.files import writing
 from bftrainer.files.directories import LOCK
-from bftrainer.files.writing import lock_file, lock_holder
+from bftrainer.files.writing import is_locked, lock_file
 from bftrainer.harvest import harvest_directory
 from bftrainer.harvest.harvest_directory import REQUESTS, ask, requests
 from bftrainer.harvest.harvest_events import Asked, Submitted, event_row
@@ -130,7 +130,7 @@ def test_ranks_have_the_grace_time_of_nodes(here, run, tasks):
     assert told.exception() is None
     assert (done.status, done.out) == (143, "h: 0 of 1 tasks done\n")
     assert log.read_text() == "here\n"
-    assert not lock_holder(here / "h" / ".carriers")  # no process is left that holds it
+    assert not is_locked(here / "h" / ".carriers")  # no process is left that holds it
 
 
 @pytest.mark.long
@@ -232,7 +232,7 @@ def test_a_full_disk_ends_it(run, tasks, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(harvest_directory, "write_run", full)
         done = run(file)
-    said = "a is done.\nError: h: Cannot write results: No space left on device.\n"
+    said = "a is done.\nError: h: cannot be written (No space left on device).\n"
     assert (done.status, done.err) == (1, BEGUN + said)
     assert run(file).out == "h: 1 of 1 tasks done\n"
 

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.errors import InputError, InvalidTaskError, LogError, OutputError
+from bftrainer.errors import InvalidTaskError, LogError, OutputError
 from bftrainer.nodelogs import read_node_log, write_node_log
-from bftrainer.nodelogs.availability import convert, is_task_set
 from bftrainer.tasksets import read_task_set, write_task_set
 from tests.examples import examples
 from tests.strategies import node_logs
 
-NODE_LOGS = ["x.parquet", "x.csv", "x.csv.gz", "x.pkl", "x.pkl.gz"]
+NODE_LOGS = ["x.parquet", "x.csv", "x.csv.gz"]
 
 
 @st.composite
@@ -49,8 +48,7 @@ def test_node_logs_both_ways(tmp_path_factory, log, source, target):
     """Of any log and what it is converted to, between any two forms, skipping K rows leaves the same."""
     source, folder = tmp_path_factory.mktemp("one") / source, tmp_path_factory.mktemp("two")
     write_node_log(source, log)
-    done = convert(source, folder / target)
-    assert (done.summary, done.warnings) == (f"node log of {len(log.nodes)} nodes", ())
+    write_node_log(folder / target, read_node_log(source))
     for count in range(log.row_times_ns().size):
         one, other = (opened(read_node_log(path, count)) for path in (source, folder / target))
         assert one == other
@@ -61,33 +59,21 @@ def test_task_sets_both_ways(tmp_path, fixtures):
     name = "{}-pandas2.2-protocol5.pkl"
     tasks = read_task_set(fixtures / name.format("bounds"), fixtures / name.format("scalability")).tasks
     write_task_set(tmp_path / "t.toml", [replace(task, user="me") for task in tasks])
-    done = convert(tmp_path / "t.toml", tmp_path / "t-Jbnd.pkl")
-    assert done.summary == "task set of 2 tasks"
-    assert [warning.rsplit(": ", 2)[1] for warning in done.warnings] == ["this form cannot hold user"]
-    convert(tmp_path / "t-Jbnd.pkl", tmp_path / "again.toml")
-    assert read_task_set(tmp_path / "again.toml").tasks == tasks
-
-
-def test_kinds(fixtures):
-    """What a file holds is told by its columns; scalability alone is refused."""
-    assert not is_task_set(fixtures / "log-pandas1.1-protocol0.pkl")
-    assert is_task_set(fixtures / "bounds-pandas1.1-protocol0.pkl")
-    with pytest.raises(InputError, match=r"got scalability: name its bounds"):
-        is_task_set(fixtures / "scalability-pandas1.1-protocol0.pkl")
+    lost = write_task_set(tmp_path / "t-Jbnd.pkl", read_task_set(tmp_path / "t.toml").tasks)
+    assert [line.rsplit(": ", 2)[1] for line in lost] == ["this form cannot hold user"]
+    assert read_task_set(tmp_path / "t-Jbnd.pkl").tasks == tasks
 
 
 def test_unfit_targets(tmp_path, fixtures):
     """A target whose form does not fit what the source holds is refused, and nothing is written."""
     with pytest.raises(OutputError, match=r"x\.toml: Expected a name ending in \.parquet"):
-        convert(fixtures / "log-pandas2.2-protocol4.pkl", tmp_path / "x.toml")
+        write_node_log(tmp_path / "x.toml", read_node_log(fixtures / "log-pandas2.2-protocol4.pkl"))
     with pytest.raises(OutputError, match=r"x\.parquet: Expected a name ending in \.toml"):
-        convert(fixtures / "bounds-pandas2.2-protocol5.pkl", tmp_path / "x.parquet")
+        write_task_set(tmp_path / "x.parquet", read_task_set(fixtures / "bounds-pandas2.2-protocol5.pkl").tasks)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("read", "error"), [(read_node_log, LogError), (read_task_set, InvalidTaskError), (is_task_set, InputError)]
-)
+@pytest.mark.parametrize(("read", "error"), [(read_node_log, LogError), (read_task_set, InvalidTaskError)])
 def test_unreadable_sources(tmp_path, read, error):
     """Missing files, folders, empty files and files of no known form are refused in one line."""
     (tmp_path / "empty.csv").touch()
@@ -100,8 +86,6 @@ def test_unreadable_sources(tmp_path, read, error):
         ("empty.csv.gz", r"empty\.csv\.gz: Expected a whole archive, got a damaged one"),
         ("unknown.bin", r"unknown\.bin:?1?: Expected "),
     ):
-        if read is is_task_set and name == "unknown.bin":  # taken for a table, which is refused when it is read
-            continue
         with pytest.raises(error, match=message):
             read(tmp_path / name)
 

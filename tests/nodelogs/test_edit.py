@@ -16,8 +16,6 @@ from bftrainer.nodelogs.edit import (
     merge_logs,
     partitions_of,
     pseudonyms,
-    read_key,
-    record_command,
     select_window,
 )
 from bftrainer.nodelogs.node_spans import Window, log_of_idle
@@ -50,8 +48,8 @@ def test_windows():
         select_window(LOG, 50 * NS, 50 * NS)
 
 
-def test_notes_and_commands():
-    """Notes of a part of a log say, once, that they are of the whole; commands stand in its provenance, in order."""
+def test_notes():
+    """Notes of a part of a log say, once, that they are of the whole."""
     log = log_of(0, 100, {"a": [(0, 100)], "b": [(10, 20)]}, notes=["for 9 days no job starts."])
     said = ["for 9 days no job starts. (Said of the log that this is a part of.)"]
     cut = select_window(log, None, 50 * NS)
@@ -60,7 +58,6 @@ def test_notes_and_commands():
     strange = log_of(0, 100, {"a": [(0, 100)]}, notes=3, merged=[7])  # provenance is free
     assert select_window(strange, 10 * NS, None).notes == strange.notes == []
     assert select_window(log, None, None).notes == filter_log(log, min_hole_ns=1).notes == log.notes
-    assert record_command(record_command(LOG, "one"), "two").provenance["edits"] == ["one", "two"]
 
 
 def test_filter():
@@ -171,11 +168,3 @@ def test_nothing_of_the_site_is_left(tmp_path):
     assert (story["anonymised"], story["format"], story["min_gap_s"]) == (True, "slurm", 1.0)
     assert list(story["partitions"].values()) == [names["secret1"]]
     assert read_node_log(tmp_path / "shared.csv").nodes == tuple(sorted(names.values()))
-
-
-@pytest.mark.parametrize("text", ["", "zz" * 32, "ab" * 31])
-def test_what_is_no_key_is_refused(tmp_path, text):
-    """A key has 64 hexadecimal digits."""
-    (tmp_path / "key").write_text(text)
-    with pytest.raises(LogError, match=r"key: Expected a key of 64 hexadecimal digits, got something else\."):
-        read_key(tmp_path / "key")

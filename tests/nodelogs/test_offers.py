@@ -10,8 +10,9 @@ from bftrainer.errors import SettingsError
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.nodelogs import read_node_log, write_node_log
-from bftrainer.nodelogs.edit import filter_log, idle_node_s, note_unknown_ages
+from bftrainer.nodelogs.edit import filter_log, note_unknown_ages
 from bftrainer.nodelogs.node_spans import idle_spans
+from bftrainer.report.metrics import idle_node_s
 from bftrainer.runs import ReplayConfig, load_inputs
 from tests.nodelogs.test_intervals import rows
 from tests.report.test_ledger import log_of

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from bftrainer.errors import LogError, SettingsError
-from bftrainer.nodelogs import read_node_log, write_node_log
+from bftrainer.nodelogs import read_node_log
 
 TIMES = np.array(["2021-02-10T00:00:00", "2021-02-10T00:01:00", "2021-02-10T00:02:00"], dtype="M8[ns]")
 T0 = int(TIMES[0].astype(np.int64))
@@ -124,16 +124,6 @@ def test_bad_logs(path, value, message):
     value.to_pickle(path)
     with pytest.raises(LogError, match=rf"evt\.pkl: .*{message}"):
         read_node_log(path)
-
-
-def test_written_pickle_is_what_pandas_reads(path):
-    """The pickle written is an int8 frame for pandas, with all rows of the one read."""
-    frame(np.array([[1, 0], [1, 0], [0, 1]])).to_pickle(path)
-    write_node_log(path, read_node_log(path))
-    got = pd.read_pickle(path)
-    assert (got.dtypes == np.int8).all()
-    assert got.to_numpy().tolist() == [[1, 0], [1, 0], [0, 1]]
-    assert got.index.to_numpy().astype("M8[ns]").tolist() == TIMES.tolist()
 
 
 def test_published_log(published):

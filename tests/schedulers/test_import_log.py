@@ -301,7 +301,7 @@ def test_provenance(imported, tmp_path):
 
 def test_account_beside_the_log(imported, tmp_path):
     """The figures lie as plain data beside the node log, under its name, whatever its form."""
-    for name in ("idle.parquet", "idle.csv", "idle.csv.gz", "idle.pkl"):
+    for name in ("idle.parquet", "idle.csv", "idle.csv.gz"):
         assert quality_path(Path("a") / name) == Path("a/idle.quality.json")
     quality = imported(JOBS).quality
     write_quality_json(tmp_path / "q.json", quality)

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.model import NodeLog
-from bftrainer.nodelogs.availability import churn_log, read_availability
+from bftrainer.nodelogs.availability import read_availability
 from bftrainer.spot import CheckpointedTraining, run_figures, simulate
+from bftrainer.spot.generation import churn_log
 from bftrainer.spot.run import TIME_ACCOUNTS
 from bftrainer.tasksets.measurements import TrainingProfile
 from tests.examples import examples

@@ -12,16 +12,15 @@ import pytest
 from bftrainer.errors import InputError, SettingsError
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.availability import (
-    AvailabilityTrace,
+    ChangeTrace,
     CountTrace,
-    churn_log,
     read_availability,
-    write_measured,
+    write_changes,
     write_spot_trace,
 )
 from bftrainer.report.drawing import plot_counts, render_figure
 from bftrainer.spot import CheckpointedTraining, MinuteModel, Prices, SupercomputerModel, run_figures, simulate
-from bftrainer.spot.generation import generate_trace
+from bftrainer.spot.generation import churn_log, generate_trace
 from bftrainer.spot.run import (
     COST_FIGURES,
     load_log,
@@ -91,8 +90,8 @@ def test_which_traces_can_be_simulated(tmp_path):
     log = minutes(0.1)
     write_spot_trace(tmp_path / "s.csv", log)
     assert same(load_log(tmp_path / "s.csv")[0], read_availability(tmp_path / "s.csv", print).log)
-    pair = (tmp_path / "p-additions.csv", tmp_path / "p-preemptions.csv")
-    write_measured(AvailabilityTrace.from_log(log), *pair)
+    for name, joins in (("preemptions", False), ("additions", True)):
+        write_changes(tmp_path / f"p-{name}.csv", ChangeTrace.from_log(log, joins=joins), ("dt", name))
     with pytest.raises(InputError, match=r"p-preemptions\.csv: Expected additions beside terminations"):
         load_log(tmp_path / "p-preemptions.csv")
     with pytest.raises(InputError, match="Expected 0 <= initial_nodes <= 1,000,000, got -1"):

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.nodelogs.availability import AvailabilityTrace, ChangeTrace, CountTrace, churn_log, read_availability
+from bftrainer.nodelogs.availability import AvailabilityTrace, ChangeTrace, CountTrace, read_availability
+from bftrainer.spot.generation import churn_log
 from bftrainer.spot.statistics import survival, trace_statistics
 
 S = 10**9

@@ -1,14 +1,12 @@
 """Scaling curves from measured throughput, and profiles of training runs."""
 
-import tomllib
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import InvalidTaskError
 from bftrainer.model import ScalingCurve
-from bftrainer.tasksets.measurements import TrainingProfile, read_throughput_csv, read_training_profile, scaling_section
+from bftrainer.tasksets.measurements import TrainingProfile, read_throughput_csv, read_training_profile
 
 PROFILE = TrainingProfile((16, 32, 64), (20.0, 12.0, 8.0), 90.0, 80.0)
 TOML = """\
@@ -28,13 +26,6 @@ def test_repeated_measurements_are_averaged(tmp_path):
     assert read_throughput_csv(tmp_path / "t.csv") == ScalingCurve((0, 1, 4), (0.0, 9.0, 32.0))
     (tmp_path / "t.csv").write_text("nodes,throughput\n1,1e308\n1,1e308\n")
     assert read_throughput_csv(tmp_path / "t.csv").at(1) == 1e308
-
-
-def test_section_is_toml():
-    """The section printed is what a task set takes."""
-    text = scaling_section(ScalingCurve((0, 1, 2), (0.0, 10.0, 19.0)))
-    scaling = tomllib.loads("[[task]]\n" + text)["task"][0]["scaling"]
-    assert scaling == {"nodes": [0, 1, 2], "throughput": [0.0, 10.0, 19.0]}
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain, count
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import OutputError, TuningError, TuningInputError
-from bftrainer.files.writing import lock_file
+from bftrainer.files.writing import lock_file, report_os_errors
 from bftrainer.supervisor import SupervisedProcess
 from bftrainer.zeus.master.hardware import find_gpus, find_hardware, require_gpus, restore_limits
 from bftrainer.zeus.master.journal import LOCK, JobJournal, Launch, MasterObserver, Plan, Recurrences
@@ -383,12 +383,12 @@ def run_script(
     descriptors: Sequence[int] = (),
 ) -> Ended:
     """Run a command until it ends, or is ended after `timeout_s`; log and show its output as it arrives."""
-    with _translate_log_errors(log):
+    with report_os_errors(log):
         file = log.open("wb", buffering=0)
 
     def take(piece: bytes) -> None:
         """Log a piece of output, and show it."""
-        with _translate_log_errors(log):
+        with report_os_errors(log):
             file.write(piece)
         show(piece)
 
@@ -416,14 +416,6 @@ def run_script(
         timed_out and "alone" not in status,
         time.monotonic() - started_s,
     )
-
-
-@contextmanager
-def _translate_log_errors(log: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as cause:
-        raise OutputError(f"{log}: cannot be written ({cause.strerror or cause}).") from None
 
 
 def _follow(process: SupervisedProcess, take: Callable[[bytes], None], deadline_s: float) -> bool:

@@ -155,7 +155,7 @@ def test_a_policy_that_cannot_be_imported_is_passed(tmp_path):
 def test_one_master_at_a_time(tmp_path):
     """While one runs a job, another one is refused; when it ends, not any more."""
     driver = master(tmp_path / "logs", grace_s=0.0).start(fake_job(tmp_path), 1, BATCH_SIZES, 2.0, 0.5)
-    refused = pytest.raises(OutputError, match=f"Process {os.getpid()} on .* is writing there")
+    refused = pytest.raises(OutputError, match="Another process is writing there")
     with lock_file(driver.logdir / LOCK, ""), refused:
         driver.drive()
     assert len(driver.drive()) == 1
@@ -236,7 +236,7 @@ def test_directories_without_a_journal(tmp_path):
     with pytest.raises(OutputError, match=r"journal\.jsonl is missing"):
         JobJournal(tmp_path).replay()
     os.mkfifo(tmp_path / JOURNAL)
-    with pytest.raises(OutputError, match=r"^[^:]*journal\.jsonl: Cannot read the journal"):
+    with pytest.raises(OutputError, match=r"^[^:]*journal\.jsonl: Expected a file, got a pipe\.$"):
         Driver.resume(tmp_path)
 
 
