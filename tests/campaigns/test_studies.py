@@ -206,7 +206,7 @@ def test_by_hand():
     """100 work on two steady nodes are done after 50 s, wherever the stretch begins."""
     found = foretold(STEADY, [task()], 60.0, 120.0)
     assert found.completion_s == (50.0,) * 10
-    assert found.interval() == (50.0, 50.0)
+    assert found.to_dict()["interval80_s"] == [50.0, 50.0]
     assert found.probability.share == 1.0
     assert found.overlap == pytest.approx(1.2)
 
