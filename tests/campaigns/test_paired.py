@@ -1,7 +1,5 @@
 """Paired comparisons: what is a pair, what a change is, and that windows and seeds are no part of it."""
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -1,7 +1,5 @@
 """Evaluations made again: cells are paired means over windows or seeds, equal ones have equal bytes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from statistics import fmean

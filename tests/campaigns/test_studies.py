@@ -1,7 +1,5 @@
 """Studies by many replays: advice that proves itself, forecasts that hold, and what grants and more tasks bring."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -303,12 +301,11 @@ def test_a_failing_replay_ends_the_forecast(monkeypatch):
 
 # --- Grants and more tasks
 
-LINEAR = ScalingCurve.linear(10.0, 4)
-
 
 def eager(work: float = 1e9, **options: object) -> ReplayConfig:
     """Three tasks that lose half a minute whenever they lose a node, on 24 nodes that come and go within two hours."""
-    tasks = [TaskSpec(f"J{n}", 1, 4, work, LINEAR, grow_cost_s=20.0, shrink_cost_s=30.0) for n in range(3)]
+    curve = ScalingCurve.linear(10.0, 4)
+    tasks = [TaskSpec(f"J{n}", 1, 4, work, curve, grow_cost_s=20.0, shrink_cost_s=30.0) for n in range(3)]
     return ReplayConfig(random_log(5, nodes=24, flips=150), tasks, solver="dp", forward_time_s=600.0, **options)
 
 
@@ -337,15 +334,8 @@ def test_bounds_are_replays_of_the_same_inputs(found):
 
 def test_bounds_are_in_order(found):
     """Named comes first, then notices as they grow, choice, all that could be known, and the only bound."""
-    assert [each["name"] for each in found["bounds"]] == [
-        NAMED,
-        "notice 60 s",
-        "notice 600 s",
-        CHOSEN,
-        BOTH,
-        KNOWN,
-        FREE,
-    ]
+    names = [each["name"] for each in found["bounds"]]
+    assert names == [NAMED, "notice 60 s", "notice 600 s", CHOSEN, BOTH, KNOWN, FREE]
     by_name = {each["name"]: each for each in found["bounds"]}
     assert by_name[NAMED]["against_named"] == 0.0
     assert by_name[NAMED]["work"] < by_name[CHOSEN]["work"] < by_name[FREE]["work"]

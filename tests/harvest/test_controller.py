@@ -1,7 +1,5 @@
 """The controller: scripts of what happens, and of what is done about it."""
 
-from __future__ import annotations
-
 import pytest
 
 from bftrainer.harvest.harvest_directory import describe_status, describe_unused

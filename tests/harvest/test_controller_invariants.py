@@ -1,7 +1,5 @@
 """What holds of a controller whatever happens: drawn worlds of nodes that come and go, and ranks that end anyhow."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from hypothesis import example, given
@@ -165,10 +163,7 @@ class World:
 def drawn(steps):
     """A world in which these things have happened."""
     world = World(controller(settle_s=0.0))
-    world.made.step(
-        0.1,
-        [Submitted("tasks.toml", table(name, max_nodes=3)) for name in "bc"],
-    )
+    world.made.step(0.1, [Submitted("tasks.toml", table(name, max_nodes=3)) for name in "bc"])
     for step in steps:
         if world.over is None:
             world.happen(*step)

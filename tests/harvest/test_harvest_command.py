@@ -1,7 +1,5 @@
 """`bftrainer harvest`: real processes on this machine, what is refused and asked, and what its figures say."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

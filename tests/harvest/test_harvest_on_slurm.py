@@ -3,8 +3,6 @@
 Versions of `benchmarks.harvest` that take three minutes at most.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Harvests that are disturbed: kill -9 of their parts, strangers at their port, requests while they run."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

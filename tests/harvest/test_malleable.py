@@ -1,7 +1,5 @@
 """Scripts made malleable: they go on from checkpoints, tell what they do, and end after the same step."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a scheduler prints of its nodes tells which are idle, and why the others are not."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

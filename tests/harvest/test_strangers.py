@@ -1,7 +1,5 @@
 """Who does not know a harvest's key is no carrier, and gives carriers no orders: these are run."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

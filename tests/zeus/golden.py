@@ -1,7 +1,5 @@
 """What the published simulator did, and how ours is compared with it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import lzma

@@ -1,7 +1,5 @@
 """Simulations by the dozen, files of them, and which traces, jobs and groups a user means."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

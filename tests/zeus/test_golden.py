@@ -1,7 +1,5 @@
 """Whole simulations, and misuse, give what the published simulator gives, save for the rows of one table."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """The published policies: exploring batch sizes outward from the default, then sampling by a bandit, and that alone."""
 
-from __future__ import annotations
-
 import logging
 import math
 from array import array

@@ -1,7 +1,5 @@
 """Policies are found by name and made for a job; those to compare with; what holds in every simulation."""
 
-from __future__ import annotations
-
 import math
 import sys
 from dataclasses import replace
@@ -127,11 +125,7 @@ TRACE = training_trace(
         32: Measured([NEVER], {200: (1.0, 190.0)}),
     }
 )
-BATCH_SIZE_POLICIES = {
-    "grid": GridSearch,
-    "default": DefaultBatchSize,
-    "oracle": lambda: Oracle.of(TRACE, [JOB], 0.5),
-}
+BATCH_SIZE_POLICIES = {"grid": GridSearch, "default": DefaultBatchSize, "oracle": lambda: Oracle.of(TRACE, [JOB], 0.5)}
 
 
 @pytest.mark.parametrize("name", BATCH_SIZE_POLICIES)

@@ -1,7 +1,5 @@
 """Simulations and their runs: what they refuse, and what they print and show: `verbose`, data frames, attributes."""
 
-from __future__ import annotations
-
 import logging
 import math
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """Traces: how the two tables are joined, what a job finds in them, and what is refused."""
 
-from __future__ import annotations
-
 import lzma
 import math
 from dataclasses import replace

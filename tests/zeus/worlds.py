@@ -1,7 +1,5 @@
 """Traces small enough to check by hand, and random ones: plain rows that ours and the reference both start from."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Runs that a batch-size server decides on; several ranks; callbacks and the loader, as frameworks' documents say."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

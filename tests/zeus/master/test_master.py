@@ -1,7 +1,5 @@
 """Runs that go wrong, and what the master makes of them; scripts are logged, limited in time, and gone when over."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

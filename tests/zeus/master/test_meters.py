@@ -1,9 +1,6 @@
 """Each way to measure energy, against a fake of what it measures; GPUs that are found, and their power limits."""
 
-from __future__ import annotations
-
 import os
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -198,14 +195,11 @@ def test_limits_to_try_suit_all():
         gpus(Device(root=False)).set_limit_w(100)
 
 
-def test_the_real_library_has_what_is_called():
+def test_the_real_library_has_what_is_called(monkeypatch):
     """Each function of NVML that we call is in nvidia-ml-py; where there is no GPU it says so."""
+    monkeypatch.delitem(sys.modules, "pynvml")
     pynvml = pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
     called = [name for name in dir(Nvml()) if name.startswith(("nvml", "NVML"))]
     assert len(called) == 10
     assert [name for name in called if not hasattr(pynvml, name)] == []
-    code = "from bftrainer.zeus.master.hardware import find_gpus; print(find_gpus() is None or len(find_gpus()))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=dict(os.environ), capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "True" or int(done.stdout) > 0
+    assert find_gpus() is None or len(find_gpus()) > 0

@@ -1,7 +1,5 @@
 """What the master says in the environment, scripts read; what training runs book, measure, stop and report."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

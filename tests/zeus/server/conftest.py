@@ -1,7 +1,5 @@
 """Databases to test against: a file always, a real PostgreSQL where it is installed."""
 
-from __future__ import annotations
-
 import contextlib
 import getpass
 import os

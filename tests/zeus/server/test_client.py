@@ -1,7 +1,5 @@
 """The client: what it sends, what it repeats, how it says what went wrong; and the leases of its trials."""
 
-from __future__ import annotations
-
 import math
 import threading
 from contextlib import contextmanager

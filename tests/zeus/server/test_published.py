@@ -1,7 +1,5 @@
 """What was published: its databases are moved over, and its names are those of our parts."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from itertools import chain

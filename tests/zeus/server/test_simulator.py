@@ -1,7 +1,5 @@
 """The server chooses as the simulator does."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -89,11 +87,7 @@ def jobs_of(trace):
 
 @pytest.mark.parametrize(
     ("published", "beta"),
-    [
-        (False, math.inf),
-        (False, 2.0),
-        *(pytest.param(True, beta, marks=pytest.mark.slow) for beta in (math.inf, 2.0)),
-    ],
+    [(False, math.inf), (False, 2.0), *(pytest.param(True, beta, marks=pytest.mark.slow) for beta in (math.inf, 2.0))],
 )
 def test_jobs_get_the_simulators_batch_sizes(published, beta):
     """100 recurrences of sample and published jobs: without early stopping as published, else as the server counts."""
