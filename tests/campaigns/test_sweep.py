@@ -27,9 +27,8 @@ from bftrainer.runs import run_inputs
 from bftrainer.runs.run_files import read_summary
 from bftrainer.spot.generation import generate_trace
 from bftrainer.supervisor import descendants
-from tests.test_parallel import workers
 from tests.tiny import contents, write_inputs
-from tests.waiting import alive
+from tests.waiting import until
 
 TEXT = """schema = 1
 [base]
@@ -237,7 +236,7 @@ def test_a_killed_job_costs_nothing_that_was_finished(tmp_path, monkeypatch):
     result = run_sweep(spec, tmp_path / "out", DaskEngine(jobqueue=tmp_path / "jobs.toml"), kill_one)
     assert result.table().equals(whole.table())
     assert {path: path.stat().st_mtime_ns for path in finished} == finished
-    assert not any(map(alive, jobs()))
+    until(lambda: not jobs())
 
 
 # --- The directory
@@ -438,18 +437,6 @@ def test_lost_workers_are_replaced(tmp_path):
     assert sorted(found) == list(range(8))
     assert found[5] == Lost("its process ended abruptly, 3 times")
     assert all(found[number] == number for number in range(8) if number != 5)
-
-
-@pytest.mark.long
-def test_items_are_not_forgotten_when_all_processes_end():
-    """Processes that end between two items take none of those that wait with them."""
-    found = []
-    for index, _ in local_engine(2)(doubled, range(6)):
-        found.append(index)
-        if len(found) == 1:
-            for worker in workers(os.getpid()):
-                os.kill(worker, signal.SIGKILL)
-    assert sorted(found) == list(range(6))
 
 
 def test_engines_need_workers_and_a_place():

@@ -133,14 +133,6 @@ def test_iterations_that_take_no_time_to_speak_of():
     assert run_figures(simulate(log, chosen))["iterations_done"] == 1000
 
 
-@pytest.mark.parametrize("log", [log_of(0), log_of(100), log_of(0, (0, "+ab")), log_of(100, (100, "+ab"))])
-def test_traces_with_nothing_to_train_on(log):
-    """No nodes, no time, or nodes at the very end: nothing is done and nothing fails."""
-    figures = done(log)
-    assert figures["iterations_done"] == 0
-    assert sum(times(figures)) == figures["span_s"]
-
-
 # --- against a second simulation, and over many traces -----------------------------------------------------------
 
 

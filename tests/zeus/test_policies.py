@@ -236,11 +236,8 @@ def fit(decisions, rewards):
         # Of a window of one run no variance can be made.
         (PruningGTSBatchSizeOptimizer, (0.0, 0.0, 1), r"window of 0 \(all\) or at least 2 runs, got 1"),
         (PruningGTSBatchSizeOptimizer, (0.0, -1.0), "prior precision of 0 or more, got -1"),
-        (GTSBatchSizeOptimizer, (True, 0.0, 0.0, -1.0), "prior precision of 0 or more, got -1"),
         (PruningGTSBatchSizeOptimizer, (math.nan,), "finite prior mean, got nan"),
-        (GTSBatchSizeOptimizer, (True, 0.0, math.nan), "finite prior mean, got nan"),
         (PruningGTSBatchSizeOptimizer, (0.0, 0.0, 0, False, 1.5), "seed of 0 or more, got 1.5"),
-        (GTSBatchSizeOptimizer, (True, 0.0, 0.0, 0.0, 1, 1.5), "seed of 0 or more, got 1.5"),
         (PruningExploreManager, ([8], 8, -1), "0 or more rounds of pruning, got -1"),
         (register, (None,), r"Default BS not specified .* Closest: 8, 16, 32\."),
         (register, (17,), r"got 17. Closest: 8, 16"),

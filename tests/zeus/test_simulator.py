@@ -99,7 +99,6 @@ def test_what_cannot_be_simulated():
         ({"default_bs": None}, (2.0, 0.5), r"Expected a default batch size, got none. Closest: 8, 16\."),
         ({"default_bs": 12}, (2.0, 0.5), r"one of the job's batch sizes, got 12. Closest: 8, 16\."),
         ({"dataset": "made-op"}, (2.0, 0.5), r"Did you mean 'made-up,net,sgd'\?"),
-        ({}, (0.0, 0.5), "beta above 0"),
         ({}, (2.0, 1.1), "eta from 0"),
     ):
         job = replace(JOB, **changes)

@@ -138,18 +138,12 @@ def test_the_published_methods():
     assert ([str(each) for each in TrialStatus], len(TrialType)) == (["Dispatched", "Succeeded", "Failed"], 3)
 
 
-FRACTION = "Input should be a valid integer, got a number with a fractional part"
-
-
 @pytest.mark.parametrize(
     ("senseless", "said"),
     [
-        ({"max_epochs": 1.5}, f"max_epochs: {FRACTION}, got 1.5."),
         ({"max_epochs": True}, "max_epochs: Input should be a valid integer, got True."),
-        ({"batch_sizes": [16, 8.5]}, f"batch_sizes.1: {FRACTION}, got 8.5."),
         ({"batch_sizes": [16, 16]}, "batch_sizes: Expected each batch size once, got 16, 16."),
         ({"target_metric": float("nan")}, "target_metric: Input should be a finite number, got nan."),
-        ({"window_size": -1}, "window_size: Input should be greater than or equal to 0, got -1."),
         ({"max_epochs": 0}, "max_epochs: Input should be greater than 0, got 0."),
         ({"max_epoch": 3}, "Unknown field 'max_epoch'. Did you mean 'max_epochs'?"),
         ({"default_batch_size": 9}, "Expected default_batch_size among batch_sizes [8, 16, 32], got 9."),
