@@ -20,10 +20,6 @@ from bftrainer.spot.supercomputer import LogNormal, Quantiles, even_shares
 from tests.examples import examples
 
 
-def minutes(days=0.5, **options):
-    return generate_trace(days, seed=1, model="minutes", **options).log
-
-
 def test_generated_logs_can_be_replayed():
     """Either model's log is an input of the replay."""
     for options in ({"model": "minutes"}, {"nodes": 64}):
@@ -33,7 +29,7 @@ def test_generated_logs_can_be_replayed():
 
 def test_the_model_suits_the_trace(tmp_path):
     """A spot trace is fitted by minutes, a node log by holes; either may be asked for."""
-    log = minutes(2.0)
+    log = generate_trace(2.0, seed=1, model="minutes").log
     write_spot_trace(tmp_path / "spot.csv", log)
     made = generate_trace(0.5, like=tmp_path / "spot.csv")
     assert made.log.provenance["model"] == "minutes"

@@ -9,7 +9,7 @@ import pytest
 from bftrainer.errors import BftrainerError, TuningError, TuningInputError
 from bftrainer.zeus import PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.master import ZeusMaster
-from tests.zeus.golden import load, number
+from tests.zeus.golden import load
 from tests.zeus.master.driven import DATA, fake_job, master, only, read_history, told
 
 CASES = {case["name"]: case for case in load(DATA / "master.json.xz")["cases"]}
@@ -40,7 +40,7 @@ def drive(case, folder):
     if case["name"] == "nocmd":
         job = type(job)(**job.to_dict() | {"command": None})
     try:
-        knobs = number(inputs["beta_knob"]), inputs["eta_knob"]
+        knobs = float(inputs["beta_knob"]), inputs["eta_knob"]
         return driver.run(job, inputs["num_recurrence"], inputs["batch_sizes"], *knobs), None
     except BftrainerError as error:
         return None, error
@@ -65,20 +65,16 @@ def test_driven_as_published(case, tmp_path):
     made = list((tmp_path / "logs").glob("*"))
     assert [re.fullmatch(r"(.*)\+\d{14}", path.name)[1] for path in made] == case["directory"]
     if made:
-        check_logs(case, made[0], tmp_path)
-
-
-def check_logs(case, logdir, folder):
-    """What is in the directory, and what the script was told."""
-    assert {path.name for path in logdir.iterdir()} - OURS == set(case["log_files"]) - {"history.py"}
-    assert (logdir / "history.json").exists() == ("history.py" in case["log_files"])
-    runs = {name: told(logdir / f"{name}.train.log") for name, _ in case["runs"]}
-    assert [[name, environment["ZEUS_COST_THRESH"]] for name, (environment, _, _) in runs.items()] == case["runs"]
-    assert all(workdir == str(folder / "work") for _, _, workdir in runs.values())
-    if runs:
-        first, last = next(iter(runs.values())), list(runs.values())[-1]
-        assert first[0] == case["first_environment"] | {"ZEUS_LOG_DIR": str(logdir)}
-        assert (first[1], last[1]) == (case["first_arguments"], case["last_arguments"])
+        logdir = made[0]
+        assert {path.name for path in logdir.iterdir()} - OURS == set(case["log_files"]) - {"history.py"}
+        assert (logdir / "history.json").exists() == ("history.py" in case["log_files"])
+        runs = {name: told(logdir / f"{name}.train.log") for name, _ in case["runs"]}
+        assert [[name, environment["ZEUS_COST_THRESH"]] for name, (environment, _, _) in runs.items()] == case["runs"]
+        assert all(workdir == str(tmp_path / "work") for _, _, workdir in runs.values())
+        if runs:
+            first, last = next(iter(runs.values())), list(runs.values())[-1]
+            assert first[0] == case["first_environment"] | {"ZEUS_LOG_DIR": str(logdir)}
+            assert (first[1], last[1]) == (case["first_arguments"], case["last_arguments"])
 
 
 @pytest.mark.parametrize("name", sorted(set(DEVIATIONS) - {"nogpu"}))

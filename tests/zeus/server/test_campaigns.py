@@ -19,7 +19,6 @@ from tests.zeus.server.support import SPEC, Server, free_port, server
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 QUIET = ("--log-level", "warning")
 JOBS = ("t-dying", "t-other")
-DEATHS = 8
 LOADED = SPEC | {
     "job_id": "t-load",
     "batch_sizes": [8, 16, 32, 64, 128, 256],
@@ -112,27 +111,22 @@ def check_books(url, told):
     rows = {}
     with open_store(url) as store:
         for name in {name for name, _ in told.handed_out}:
-            trials = store.read_trials(name)
-            check_trials(store.find_job(name).spec, trials)
+            spec, trials = store.find_job(name).spec, store.read_trials(name)
             rows |= {(name, trial.trial_number): trial for trial in trials}
+            assert [trial.trial_number for trial in trials] == list(range(1, len(trials) + 1))
+            finished = [trial for trial in trials if trial.observation is not None]
+            assert sorted(trial.observation for trial in finished) == list(range(1, len(finished) + 1))
+            for trial in trials:
+                whole = [getattr(trial, name) is not None for name in ("cost", "converged", "observation")]
+                is_open = trial.status in ("Dispatched", "Failed")
+                assert all(whole) if trial.status == "Succeeded" or any(whole) else is_open
+            for trial in finished:
+                fault = usage_fault(trial.energy, trial.time, spec.max_power, spec.eta_knob, ended=True)
+                assert trial.excluded or fault is None
     assert len(set(told.handed_out)) == len(told.handed_out)
     assert set(told.handed_out) <= set(rows)
     assert all(rows[each].observation is not None for each in told.acknowledged)
     return list(rows.values())
-
-
-def check_trials(spec, trials):
-    """Check the trials of one job."""
-    assert [trial.trial_number for trial in trials] == list(range(1, len(trials) + 1))
-    finished = [trial for trial in trials if trial.observation is not None]
-    assert sorted(trial.observation for trial in finished) == list(range(1, len(finished) + 1))
-    for trial in trials:
-        whole = [getattr(trial, name) is not None for name in ("cost", "converged", "observation")]
-        assert all(whole) if trial.status == "Succeeded" or any(whole) else trial.status in ("Dispatched", "Failed")
-    for trial in finished:
-        assert (
-            trial.excluded or usage_fault(trial.energy, trial.time, spec.max_power, spec.eta_knob, ended=True) is None
-        )
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
@@ -147,7 +141,7 @@ def test_the_server_dies_while_books_change(kind, request, tmp_path):
         clients = Clients(running.url)
         with clients.crowd():
             acknowledged = clients.acknowledged
-            for _ in range(DEATHS):
+            for _ in range(8):
                 before = len(acknowledged)
                 until(lambda before=before: len(acknowledged) > before + 10)
                 running.kill()

@@ -14,8 +14,6 @@ from bftrainer.zeus.server.service import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.store import import_jobs, open_store, read_published
 from tests.zeus.server.support import DATA, RECORDED, ROWS, SPEC, open_service, replay
 
-TABLES = ("Job", "BatchSize", "Trial", "GaussianTsArmState")
-
 
 def write_published(path, change=None):
     """A database in the published schema with the rows that were recorded; times follow the order of the reports."""
@@ -26,7 +24,7 @@ def write_published(path, change=None):
             ended.setdefault((asked["job_id"], asked["trial_number"]), len(ended))
     with sqlite3.connect(path) as connection:
         connection.executescript((DATA / "bso_ddl.sql").read_text())
-        for table in TABLES:
+        for table in ("Job", "BatchSize", "Trial", "GaussianTsArmState"):
             for row in ROWS[table]:
                 values = {name: float("inf") if value == "inf" else value for name, value in row.items()}
                 if table == "Trial":
