@@ -14,6 +14,7 @@ import pytest
 
 from bftrainer.errors import BatchSizeServerError, SettingsError, TrainingStoppedError, TuningError, TuningInputError
 from bftrainer.zeus import integrations
+from bftrainer.zeus.integrations import sample_digits
 from bftrainer.zeus.master.script import TrainingReport, read_report
 from bftrainer.zeus.server import BatchSizeClient, JobSpec, TuningParams
 from tests.zeus.master.driven import Device, World, instruct, plug
@@ -434,7 +435,7 @@ def test_the_sample_learns():
     def train_once(batch_size, seed=1):
         run = ScriptedRun(max_epochs=1)
         run.batch_size = batch_size
-        integrations.sample_digits.train(run, 0.05, seed)
+        sample_digits.train(run, 0.05, seed)
         return run
 
     run = train_once(100)
