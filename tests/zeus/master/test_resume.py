@@ -154,7 +154,8 @@ def test_a_damaged_journal(tmp_path, line, damage, message):
     journal.write_text("\n".join([*lines, ""]))
     with pytest.raises(OutputError) as caught:
         JobJournal(driver.logdir).replay()
-    assert str(caught.value).startswith(f"{journal}:{line}: {message}")
+    assert str(caught.value).startswith(f"{journal}:{line}: ")
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
