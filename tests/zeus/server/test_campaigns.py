@@ -17,7 +17,6 @@ from tests.zeus.server.conftest import running_postgresql
 from tests.zeus.server.support import SPEC, Server, free_port, server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
-QUIET = ("--log-level", "warning")
 JOBS = ("t-dying", "t-other")
 LOADED = SPEC | {
     "job_id": "t-load",
@@ -133,7 +132,7 @@ def check_books(url, told):
 def test_the_server_dies_while_books_change(kind, request, tmp_path):
     """Eight times it is killed in the middle of whatever it does: nothing is lost or half-done, and work goes on."""
     url = request.getfixturevalue(kind) if kind == "postgresql" else f"sqlite:///{tmp_path / 'bso.db'}"
-    start = partial(Server, tmp_path, url, *QUIET, port=free_port())
+    start = partial(Server, tmp_path, url, "--log-level", "warning", port=free_port())
     running = start()
     try:
         for job_id in JOBS:
