@@ -1,7 +1,5 @@
 """Assessments: machines whose truth is known get the verdict that it asks for, and doubtful logs get none."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Evaluations made again: cells are paired means over windows or seeds, equal ones have equal bytes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from statistics import fmean
@@ -11,17 +9,6 @@ import pytest
 
 from bftrainer.campaigns import reproduce as module
 from bftrainer.campaigns import sweep
-from bftrainer.campaigns.reproduce import (
-    Reproduction,
-    check_log,
-    count_steps,
-    evaluate_zeus,
-    figure_table,
-    mean_of,
-    read_papers,
-    reproduce_paper,
-    reproduction_page,
-)
 from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import BftrainerError, OutputError, SettingsError
 from bftrainer.nodelogs import write_node_log
@@ -35,7 +22,7 @@ FILES = {"page.html", "data.csv", "summary.json"}
 def made_again(paper, directory, log=None, on_done=print, workers=1, **how):
     """Make the quick evaluation of a paper again."""
     command = f"bftrainer reproduce {paper} --quick"
-    return reproduce_paper(paper, log, directory, command, on_done, workers, quick=True, **how)
+    return module.reproduce_paper(paper, log, directory, command, on_done, workers, quick=True, **how)
 
 
 def cells(summary, figure):
@@ -54,7 +41,7 @@ def log(tmp_path_factory):
 @pytest.fixture
 def few(monkeypatch):
     """Two levels of two options, and all ways to decide."""
-    published = read_papers()
+    published = module.read_papers()
     published["bftrainer"]["levels"]["quick"] = {"forward_time_s": [10.0, 120.0], "max_tasks": [5, 30]}
     monkeypatch.setattr(module, "read_papers", lambda: published)
 
@@ -69,7 +56,7 @@ def test_an_evaluation_of_bftrainer(log, tmp_path, monkeypatch):
     progress, out = [], tmp_path / "out"
     found = made_again("bftrainer", out, log, progress.append)
     rows = pq.read_table(out / "sweep.parquet").to_pylist()
-    assert len(rows) == len(progress) == count_steps("bftrainer", quick=True) == 4 * 2 * (2 + 2 + 3)
+    assert len(rows) == len(progress) == module.count_steps("bftrainer", quick=True) == 4 * 2 * (2 + 2 + 3)
     assert len({str(row["window"]) for row in rows}) == 4
 
     def select(**settings):
@@ -146,17 +133,17 @@ def test_other_files_are_never_replaced(paper, tmp_path, log):
 def test_a_whole_evaluation_needs_its_log(paper, place):
     """The message says in a line where the log is published; a quick one needs none; its path has to be text."""
     with pytest.raises(SettingsError, match=f"^Expected --log, .*https://github.com/{place}.*--quick") as error:
-        check_log(paper, None, quick=False)
+        module.check_log(paper, None, quick=False)
     assert "\n" not in str(error.value)
-    check_log(paper, None, quick=True)
+    module.check_log(paper, None, quick=True)
     with pytest.raises(SettingsError, match=r"idle\.csv: Expected a path in Unicode"):
-        check_log("bftrainer", Path("\udcffidle.csv"), quick=True)
+        module.check_log("bftrainer", Path("\udcffidle.csv"), quick=True)
 
 
 def test_what_zeus_saves_is_said_by_job(monkeypatch):
     """The claim has the least and the most saving of the jobs at eta 0.5; Zeus regrets less than a grid search."""
     monkeypatch.setattr(module, "_ETAS", (0.5,))
-    found = evaluate_zeus(None, 1, quick=True).summary("zeus", None)
+    found = module.evaluate_zeus(None, 1, quick=True).summary("zeus", None)
     saved = sorted(-mean for mean in cells(found, "eta-energy").values())
     assert found["reported"][0]["here"] == f"{100 * saved[0]:.1f} to {100 * saved[-1]:.1f} % by job"
     assert 0 < saved[0] < saved[-1] < 1
@@ -189,17 +176,17 @@ def test_a_trace_too_small_to_train_on_has_a_page(tmp_path):
 
 def test_pages_say_numbers_intervals_and_sample_sizes():
     """A figure's table has each cell with its interval, and says n; unknown ones are a dash, in JSON null."""
-    lines = {"a": {1.0: estimate([0.1, 0.2]), 2.0: mean_of([None])}, "b": {1.0: mean_of([0.5, None])}}
+    lines = {"a": {1.0: estimate([0.1, 0.2]), 2.0: module.mean_of([None])}, "b": {1.0: module.mean_of([0.5, None])}}
     about = {"label": "share of it", "axis": "level", "reading": "What it shows."}
-    table = figure_table(lines, about)
+    table = module.figure_table(lines, about)
     assert table.rows == [["1", "15.00 % (-48.53 to 78.53)", "50.00 %"], ["2", "-", "-"]]
     assert table.note.endswith("95 % intervals; n = 0, 1, 2.")
-    bounded = figure_table(lines, about | {"within": (0.0, 1.0)})
+    bounded = module.figure_table(lines, about | {"within": (0.0, 1.0)})
     assert bounded.rows[0][1] == "15.00 % (0.00 to 78.53)"
     assert "which end where values can" in bounded.note
     words = {"log": "A log", "windows": 4}
-    summary = Reproduction({"max_tasks": lines}, ["5 %"], words, ["A note."]).summary("bftrainer", None)
+    summary = module.Reproduction({"max_tasks": lines}, ["5 %"], words, ["A note."]).summary("bftrainer", None)
     assert json.dumps(summary["cells"][1], allow_nan=False).endswith('"mean": null, "ci95": null, "n": 0}')
-    page = reproduction_page(summary, [table], "how").decode()
+    page = module.reproduction_page(summary, [table], "how").decode()
     assert "best efficiency U: 5 % here, up to 93 % in the paper (not comparable)." in page
     assert all(text in page for text in ("a generated log of 512", "A note.", "A log in 4 windows", "95 % intervals"))

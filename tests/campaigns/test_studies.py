@@ -1,7 +1,5 @@
 """Studies by many replays: advice that proves itself, forecasts that hold, and what grants and more tasks bring."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -13,25 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.campaigns import studies
-from bftrainer.campaigns.studies import (
-    BOTH,
-    CHOSEN,
-    FREE,
-    KNOWN,
-    LEVELS,
-    NAMED,
-    WHY_LESS,
-    Advice,
-    AdvicePlan,
-    ForecastPlan,
-    SearchedSettings,
-    advise,
-    bound_work,
-    forecast,
-    list_doubts,
-    quantile,
-    try_more_tasks,
-)
 from bftrainer.errors import BftrainerError, InputError, SettingsError
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.model import ScalingCurve, TaskSpec
@@ -64,7 +43,7 @@ def advised(node_log, **more):
     """Advice about work done, twelve trials unless said."""
     settings = {"max_tasks": 1, "forward_time_s": 10.0} | more.pop("settings", {})
     config = ReplayConfig(node_log=node_log, tasks=[TASK], solver="dp", **settings)
-    return advise(AdvicePlan(config, **{"metric": "work_done", "trials": 12} | more))
+    return studies.advise(studies.AdvicePlan(config, **{"metric": "work_done", "trials": 12} | more))
 
 
 def test_a_gain_that_holds_is_advised():
@@ -138,8 +117,10 @@ def test_objectives_may_vary(monkeypatch):
 )
 def test_verdicts(trained, held_out, metric, verdict):
     """More of a metric is better, or less of it."""
-    plan = AdvicePlan(ReplayConfig(), metric=metric)
-    assert Advice(plan, SearchedSettings(99.0, 3, "as-given"), trained, held_out, 1.0).verdict == verdict
+    plan = studies.AdvicePlan(ReplayConfig(), metric=metric)
+    assert (
+        studies.Advice(plan, studies.SearchedSettings(99.0, 3, "as-given"), trained, held_out, 1.0).verdict == verdict
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,7 +145,7 @@ def test_times_of_fewer_tasks_are_no_better():
     slow = replace(TASK, name="J1", work=1e12)
     config = ReplayConfig(node_log=log(6_000, 0), tasks=[replace(TASK, work=100.0), slow], solver="dp", max_tasks=2)
     with pytest.raises(SettingsError, match=r"makespan_s .*of runs with all 2 tasks completed"):
-        advise(AdvicePlan(config, "makespan_s", trials=2))
+        studies.advise(studies.AdvicePlan(config, "makespan_s", trials=2))
 
 
 @pytest.mark.parametrize(("name", "said"), [("throughputt", "Did you mean"), ("energy", "Expected a tuned task")])
@@ -177,8 +158,8 @@ def test_objectives_are_checked_before_the_search(name, said, monkeypatch):
 
 def test_from_nothing_to_something():
     """A gain over 0 has no share: JSON has null, the sentence the amounts."""
-    plan = AdvicePlan(ReplayConfig(solver="dp"), "tasks_completed", trials=2)
-    found = Advice(plan, SearchedSettings(60.0, 5, "as-given"), (0.0, 3.0), (2.0, 4.0), 100.0)
+    plan = studies.AdvicePlan(ReplayConfig(solver="dp"), "tasks_completed", trials=2)
+    found = studies.Advice(plan, studies.SearchedSettings(60.0, 5, "as-given"), (0.0, 3.0), (2.0, 4.0), 100.0)
     assert found.verdict == "better"
     assert "better by 3 (from 0 to 3) on the training part, and by 100.00 % on the rest" in found.sentence()
     told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
@@ -199,7 +180,7 @@ def task(name="J0", work=100.0, **more):
 def foretold(log, tasks, deadline_s, horizon_s, **more):
     """A forecast in this process, from ten stretches unless said."""
     config = ReplayConfig(node_log=log, tasks=tasks, solver="dp", **more.pop("settings", {}))
-    return forecast(ForecastPlan(config, deadline_s, horizon_s, **{"stretches": 10} | more), 1)
+    return studies.forecast(studies.ForecastPlan(config, deadline_s, horizon_s, **{"stretches": 10} | more), 1)
 
 
 def test_by_hand():
@@ -258,8 +239,10 @@ def test_forecasts_are_calibrated():
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=40), st.floats(0.0, 1.0))
 def test_quantiles_are_weibulls(sample, level):
     """NumPy calls those between the order statistics k / (n + 1) of a sample weibull; infinities stay."""
-    assert quantile([1.0, math.inf, math.inf], 0.6) == math.inf
-    assert quantile(sample, level) == pytest.approx(float(np.quantile(sample, level, method="weibull")), abs=1e-3)
+    assert studies.quantile([1.0, math.inf, math.inf], 0.6) == math.inf
+    assert studies.quantile(sample, level) == pytest.approx(
+        float(np.quantile(sample, level, method="weibull")), abs=1e-3
+    )
 
 
 @given(st.integers(1, 10_000), st.floats(0.0, 1.0))
@@ -303,18 +286,17 @@ def test_a_failing_replay_ends_the_forecast(monkeypatch):
 
 # --- Grants and more tasks
 
-LINEAR = ScalingCurve.linear(10.0, 4)
-
 
 def eager(work: float = 1e9, **options: object) -> ReplayConfig:
     """Three tasks that lose half a minute whenever they lose a node, on 24 nodes that come and go within two hours."""
-    tasks = [TaskSpec(f"J{n}", 1, 4, work, LINEAR, grow_cost_s=20.0, shrink_cost_s=30.0) for n in range(3)]
+    curve = ScalingCurve.linear(10.0, 4)
+    tasks = [TaskSpec(f"J{n}", 1, 4, work, curve, grow_cost_s=20.0, shrink_cost_s=30.0) for n in range(3)]
     return ReplayConfig(random_log(5, nodes=24, flips=150), tasks, solver="dp", forward_time_s=600.0, **options)
 
 
 def bounded(config: ReplayConfig, *notices_s: float) -> dict:
     """Bounds of a configuration's replay."""
-    return bound_work(load_inputs(config), notices_s)
+    return studies.bound_work(load_inputs(config), notices_s)
 
 
 @pytest.fixture(scope="module")
@@ -325,41 +307,42 @@ def found():
 def test_bounds_are_replays_of_the_same_inputs(found):
     """Each is the replay with these options; changes are free for the same tasks without costs; all to the last bit."""
     works, config = {each["name"]: each["work"] for each in found["bounds"]}, eager()
-    ways = {NAMED: {}, "notice 60 s": {"notice_s": 60.0}, CHOSEN: {"give_way": "chosen"}}
-    ways[BOTH] = {"give_way": "chosen", "notice_s": 120.0}
+    ways = {studies.NAMED: {}, "notice 60 s": {"notice_s": 60.0}, studies.CHOSEN: {"give_way": "chosen"}}
+    ways[studies.BOTH] = {"give_way": "chosen", "notice_s": 120.0}
     for name, options in ways.items():
         work = run_replay(config=replace(config, baseline=False, **options)).summary()["work_done"]
         assert works[name] == pytest.approx(work, rel=1e-12), name
     free = [replace(task, grow_cost_s=0.0, shrink_cost_s=0.0) for task in config.tasks]
     ceiling = run_replay(config=replace(config, tasks=free, objective="throughput", baseline=False))
-    assert works[FREE] == pytest.approx(ceiling.summary()["work_done"], rel=1e-12)
+    assert works[studies.FREE] == pytest.approx(ceiling.summary()["work_done"], rel=1e-12)
 
 
 def test_bounds_are_in_order(found):
     """Named comes first, then notices as they grow, choice, all that could be known, and the only bound."""
-    assert [each["name"] for each in found["bounds"]] == [
-        NAMED,
+    names = [each["name"] for each in found["bounds"]]
+    assert names == [
+        studies.NAMED,
         "notice 60 s",
         "notice 600 s",
-        CHOSEN,
-        BOTH,
-        KNOWN,
-        FREE,
+        studies.CHOSEN,
+        studies.BOTH,
+        studies.KNOWN,
+        studies.FREE,
     ]
     by_name = {each["name"]: each for each in found["bounds"]}
-    assert by_name[NAMED]["against_named"] == 0.0
-    assert by_name[NAMED]["work"] < by_name[CHOSEN]["work"] < by_name[FREE]["work"]
-    assert by_name[CHOSEN]["departure_share"] < by_name[NAMED]["departure_share"]
-    assert by_name[FREE]["rescale_share"] == by_name[FREE]["departure_share"] == 0.0
+    assert by_name[studies.NAMED]["against_named"] == 0.0
+    assert by_name[studies.NAMED]["work"] < by_name[studies.CHOSEN]["work"] < by_name[studies.FREE]["work"]
+    assert by_name[studies.CHOSEN]["departure_share"] < by_name[studies.NAMED]["departure_share"]
+    assert by_name[studies.FREE]["rescale_share"] == by_name[studies.FREE]["departure_share"] == 0.0
     assert found["time_s"] == 7_200.0
     assert found["outstanding_share"] > 0.9
 
 
 def test_an_order_that_does_not_hold_is_said(found):
     """Where more is granted and less done, a note names both."""
-    swapped = [each | {"work": 1.0} if each["name"] == CHOSEN else each for each in found["bounds"]]
-    notes = list_doubts(found | {"bounds": swapped})
-    assert f"chosen does less than named: {WHY_LESS}." in notes
+    swapped = [each | {"work": 1.0} if each["name"] == studies.CHOSEN else each for each in found["bounds"]]
+    notes = studies.list_doubts(found | {"bounds": swapped})
+    assert f"chosen does less than named: {studies.WHY_LESS}." in notes
 
 
 def test_the_ceiling_knows_curves(found):
@@ -396,10 +379,10 @@ def run_eight_tasks(max_tasks=1, **options):
 
 def test_more_tasks_use_what_one_leaves():
     """One task of two nodes leaves six of eight free, which 30 at once hold: four times the work, to the digit."""
-    result = try_more_tasks(run_eight_tasks())
+    result = studies.try_more_tasks(run_eight_tasks())
     summary = result.summary()
     levels = summary["more_tasks"]["levels"]
-    assert [*levels] == [str(level) for level in LEVELS]
+    assert [*levels] == [str(level) for level in studies.LEVELS]
     assert levels["30"]["work_done"] == pytest.approx(4 * summary["work_done"])
     assert (
         more_tasks_in_words(summary) == "30 would have done 300.00 % more work, 70 would have done 300.00 % more work"
@@ -409,7 +392,7 @@ def test_more_tasks_use_what_one_leaves():
 def test_runs_that_are_not_limited_are_left_as_they_are():
     """Where all nodes are held, where a comparison is not asked for, and where as many run already."""
     for result in (run_eight_tasks(max_tasks=8), run_eight_tasks(baseline=False), run_eight_tasks(max_tasks=70)):
-        assert try_more_tasks(result) is result
+        assert studies.try_more_tasks(result) is result
         assert "more_tasks" not in result.summary()
 
 
@@ -417,6 +400,6 @@ def test_large_runs_get_the_command_instead(monkeypatch):
     """Beyond a number of events times tasks nothing is replayed, whatever the clock says."""
     monkeypatch.setattr(studies, "MOST_WORK", 1)
     monkeypatch.setattr(studies, "run_replay", lambda **_: pytest.fail("replayed"))
-    summary = try_more_tasks(run_eight_tasks()).summary()
+    summary = studies.try_more_tasks(run_eight_tasks()).summary()
     assert summary["more_tasks"] == {"levels": {}}
     assert "try a larger -maxJ, as 30 or 70" in more_tasks_in_words(summary)

@@ -1,7 +1,5 @@
 """What tests of a harvest share: commands, task files, a toy of Slurm, and a Slurm of one's own."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ As a program, ``python -m tests.harvest.slurm -- COMMAND...`` runs a command wit
 All daemons are children of this process and end with it; all that they write lies below one temporary directory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import getpass
 import os

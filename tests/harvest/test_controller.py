@@ -1,7 +1,5 @@
 """The controller: scripts of what happens, and of what is done about it."""
 
-from __future__ import annotations
-
 import pytest
 
 from bftrainer.harvest.harvest_directory import describe_status, describe_unused
@@ -127,15 +125,6 @@ FAST = table("b", scaling={"model": "linear", "rate_1": 1000.0})
                    12 idle n2 -> ask n2
                    12 up n2 -> start a.2 n2
                    13 report a.2 300 300 13 -> say a went on from 300, 100 before its last checkpoint.""",
-            ),
-            (
-                "going back beyond a checkpoint is told",
-                """1 idle n1 -> ask n1
-                   1 up n1 -> start a.1 n1
-                   5 report a.1 500 400 4 ->
-                   6 crash a.1 n1 -> say a failed (1 of 3), status 1: boom
-                   20 -> start a.2 n1
-                   21 report a.2 300 300 20.5 -> say a went on from 300, 100 before its last checkpoint.""",
             ),
             (
                 "a task waits for its time",

@@ -1,30 +1,13 @@
 """What holds of a controller whatever happens: drawn worlds of nodes that come and go, and ranks that end anyhow."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from bftrainer.harvest import harvest_events as ev
 from bftrainer.harvest.controller import Controller, HarvestLimits
 from bftrainer.harvest.harvest_directory import EventJournal
-from bftrainer.harvest.harvest_events import (
-    Asked,
-    CarrierLeaving,
-    CarrierLost,
-    CarrierUp,
-    HarvestEnded,
-    NodesWanted,
-    PoolChanged,
-    RankExited,
-    Release,
-    Request,
-    Restarted,
-    StartRank,
-    StopRank,
-    Submitted,
-)
 from bftrainer.harvest.live_tasks import read_live_tasks
 from bftrainer.harvest.session import HarvestSession, open_session
 from bftrainer.objectives import throughput
@@ -70,15 +53,15 @@ class World:
     def do(self, effect):
         """Do what the controller says, as a session does."""
         match effect:
-            case Request():
+            case ev.Request():
                 self.request(effect.nodes)
-            case StartRank():
+            case ev.StartRank():
                 self.start(effect)
-            case StopRank():
+            case ev.StopRank():
                 self.stop(effect)
-            case Release():
+            case ev.Release():
                 self.release(effect.carrier)
-            case HarvestEnded():
+            case ev.HarvestEnded():
                 self.over = effect.reason
 
     def request(self, nodes):
@@ -87,7 +70,7 @@ class World:
             assert node not in self.carriers
             self.number += 1
             self.carriers[node] = f"c{self.number}"
-        self.tell(*(CarrierUp(node, self.carriers[node]) for node in nodes))
+        self.tell(*(ev.CarrierUp(node, self.carriers[node]) for node in nodes))
 
     def start(self, rank):
         """A rank starts, from what was saved."""
@@ -114,12 +97,12 @@ class World:
             name = rank.task.name
             if rank.rank == 0 and status == 0:
                 self.saved[name] = self.work[name]
-            self.tell(RankExited(name, rank.generation, node, status))
+            self.tell(ev.RankExited(name, rank.generation, node, status))
 
     def leave(self, node):
         """A carrier ends, after its rank."""
         self.leaving.add(node)
-        self.tell(CarrierLeaving(node, self.carriers[node]))
+        self.tell(ev.CarrierLeaving(node, self.carriers[node]))
         self.exits(node, 0)
         self.lose(node)
 
@@ -127,7 +110,7 @@ class World:
         """A carrier is gone."""
         self.leaving.discard(node)
         self.ranks.pop(node, None)
-        self.tell(CarrierLost(node, self.carriers.pop(node)), PoolChanged((node,)))
+        self.tell(ev.CarrierLost(node, self.carriers.pop(node)), ev.PoolChanged((node,)))
 
     def train(self, amount, *, counts_anew=False):
         """All tasks that run do some work, and save some; or say that they have done none."""
@@ -143,7 +126,7 @@ class World:
         node = NODES[place]
         held = node in self.carriers and node not in self.leaving
         if what == "join":
-            self.tell(PoolChanged((node,)))
+            self.tell(ev.PoolChanged((node,)))
         elif what == "leave" and held:
             self.leave(node)
         elif what == "die" and held:
@@ -153,22 +136,19 @@ class World:
         elif what in ("train", "count anew"):
             self.train(amount, counts_anew=what == "count anew")
         elif what == "want":
-            self.tell(NodesWanted(amount))
+            self.tell(ev.NodesWanted(amount))
         elif what == "wait":
             self.time_s += 10.0 * amount
             self.tell()
         elif what == "restart":
             self.carriers, self.ranks, self.leaving = {}, {}, set()
-            self.tell(Restarted())
+            self.tell(ev.Restarted())
 
 
 def drawn(steps):
     """A world in which these things have happened."""
     world = World(controller(settle_s=0.0))
-    world.made.step(
-        0.1,
-        [Submitted("tasks.toml", table(name, max_nodes=3)) for name in "bc"],
-    )
+    world.made.step(0.1, [ev.Submitted("tasks.toml", table(name, max_nodes=3)) for name in "bc"])
     for step in steps:
         if world.over is None:
             world.happen(*step)
@@ -180,7 +160,7 @@ def test_nothing_impossible_is_asked_for(steps):
     """No task holds a node that left, generations never overlap on a node, and work goes on from checkpoints."""
     world = drawn(steps)
     if world.over is None:
-        world.tell(Asked("stop"))
+        world.tell(ev.Asked("stop"))
     assert not world.ranks
     assert not world.carriers
     world.made.finish("interrupted")
@@ -198,14 +178,14 @@ def test_the_journal_replays(steps, learned, tmp_path_factory):
     settings = Settings(objective=throughput, solver="dp", startup_cost="full")
     journal, first = EventJournal(place), Controller(settings, START_NS, HarvestLimits(settle_s=0.0))
     journal.begin({"start_ns": START_NS, "settings": {}})
-    first.step(0.0, told := [Submitted("tasks.toml", table(scaling={"model": "learned"}) if learned else table())])
+    first.step(0.0, told := [ev.Submitted("tasks.toml", table(scaling={"model": "learned"}) if learned else table())])
     journal.add(first, (), told)
     session = HarvestSession(place, journal, first, ReplayConfig(baseline=False), say=lambda _: None)
     world = World(first, session)
     for step in steps:
         if world.over is None:
             world.happen(*step)
-    world.tell(Asked("drain"))
+    world.tell(ev.Asked("drain"))
     journal = EventJournal(place)
     again = Controller(settings, START_NS, HarvestLimits(settle_s=0.0))
     assert journal.replay(again) is None
@@ -233,9 +213,9 @@ def test_the_journal_replays_whatever_a_later_controller_is_told(tmp_path, monke
     session = opened(Path("live.toml"), stays=True)
     world = World(session.controller, session)
     world.tell(*session.first)
-    world.tell(PoolChanged(("n1",)))
+    world.tell(ev.PoolChanged(("n1",)))
     world.exits("n1", 0)
-    world.tell(Submitted(str(tmp_path / "live.toml"), table("b")))
+    world.tell(ev.Submitted(str(tmp_path / "live.toml"), table("b")))
     monkeypatch.chdir("/")
     again = opened(tmp_path / "live.toml")
     assert (again.first, again.reason) == ([], None)

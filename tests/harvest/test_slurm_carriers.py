@@ -1,7 +1,5 @@
 """Carriers as jobs of Slurm, whatever Slurm says and whoever dies: on a toy of it."""
 
-from __future__ import annotations
-
 import os
 import resource
 import shutil

@@ -1,7 +1,5 @@
 """The example with PyTorch trains under a harvest, where a Python of this machine has it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

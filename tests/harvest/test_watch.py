@@ -1,7 +1,5 @@
 """A watch writes down what it is told: what it was not told is not idle, whatever the clock or the disk does."""
 
-from __future__ import annotations
-
 import os
 import random
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """`bftrainer watch` as it is typed: it prints the pool, writes a node log, and ends when it is told to."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

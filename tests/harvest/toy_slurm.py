@@ -1,7 +1,5 @@
 """Slurm's commands as a toy: jobs are processes on this machine, and tests say what goes wrong."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """Worlds for a controller: scripts of what happens to tasks, on nodes that come and go."""
 
-from __future__ import annotations
-
 import sys
 from itertools import groupby
 

@@ -1,7 +1,5 @@
 """Checkpointed training: scenarios computed by hand, a plain second simulation, and invariants."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np
@@ -10,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.model import NodeLog
-from bftrainer.nodelogs.availability import read_availability
 from bftrainer.spot import CheckpointedTraining, run_figures, simulate
 from bftrainer.spot.generation import churn_log
 from bftrainer.spot.run import TIME_ACCOUNTS
@@ -81,9 +78,7 @@ def test_a_cold_start_prepares_and_forms():
     log = log_of(65, (0, "+ab"))
     assert times(done(log)) == (65.0, 0.0, 0.0, 0.0)
     assert times(done(log, cold_start=True)) == (15.0, 0.0, 30.0, 20.0)
-    assert steps(log, cold_start=True) == [
-        *((0.0, "step", 0, 0), (20.0, "reconfig", 1, 2), (60.0, "step", 1, 2)),
-    ]
+    assert steps(log, cold_start=True) == [*((0.0, "step", 0, 0), (20.0, "reconfig", 1, 2), (60.0, "step", 1, 2))]
 
 
 def test_who_is_not_active():
@@ -136,14 +131,6 @@ def test_iterations_that_take_no_time_to_speak_of():
     chosen = CheckpointedTraining(TrainingProfile((1,), (1e-6,), 0.0, 0.0), depth=4000, max_world_size=4000)
     log = churn_log((0, 1000), 4000, [])
     assert run_figures(simulate(log, chosen))["iterations_done"] == 1000
-
-
-@pytest.mark.parametrize("log", [log_of(0), log_of(100), log_of(0, (0, "+ab")), log_of(100, (100, "+ab"))])
-def test_traces_with_nothing_to_train_on(log):
-    """No nodes, no time, or nodes at the very end: nothing is done and nothing fails."""
-    figures = done(log)
-    assert figures["iterations_done"] == 0
-    assert sum(times(figures)) == figures["span_s"]
 
 
 # --- against a second simulation, and over many traces -----------------------------------------------------------
@@ -214,18 +201,3 @@ def test_accounts_add_up(rng):
     # A loss that is noticed late is training that was never there.
     assert figures["node_hours_used"] <= figures["node_hours_held"] + 1e-9 or chosen.tick_s is not None
     assert moments == sorted(moments)
-
-
-def test_the_published_trace(published):
-    """Simulated with the embedded profile: 10.77 h, accounts that add up, training while there are 16 nodes."""
-    path = published.parent / "spot" / "g4dn-trace.csv"
-    if not path.is_file():
-        pytest.skip(f"no {path}")
-    from bftrainer.spot.run import load_profile
-
-    chosen = CheckpointedTraining(load_profile(None))
-    figures = run_figures(simulate(read_availability(path, print).log, chosen))
-    assert abs(sum(times(figures)) - 38_760.0) < 1e-6
-    assert figures["preemptions"] == 74
-    assert figures["largest_world_size"] == 16
-    assert figures["iterations_done"] > 0

@@ -1,7 +1,5 @@
 """Generated traces, from options to files; the model by minutes, and that of a supercomputer."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 
@@ -22,23 +20,6 @@ from bftrainer.spot.supercomputer import LogNormal, Quantiles, even_shares
 from tests.examples import examples
 
 
-def minutes(days=0.5, **options):
-    return generate_trace(days, seed=1, model="minutes", **options).log
-
-
-@pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.csv.gz"])
-@pytest.mark.parametrize("model", ["minutes", "supercomputer"])
-def test_same_seed_same_bytes(tmp_path, model, name):
-    """The same seed gives the same file, another one another."""
-    written = []
-    for seed in (1, 1, 2):
-        size = {"nodes": 50} if model == "supercomputer" else {}
-        write_node_log(tmp_path / name, generate_trace(0.5, seed=seed, model=model, **size).log)
-        written.append((tmp_path / name).read_bytes())
-    assert written[0] == written[1]
-    assert written[0] != written[2]
-
-
 def test_generated_logs_can_be_replayed():
     """Either model's log is an input of the replay."""
     for options in ({"model": "minutes"}, {"nodes": 64}):
@@ -48,7 +29,7 @@ def test_generated_logs_can_be_replayed():
 
 def test_the_model_suits_the_trace(tmp_path):
     """A spot trace is fitted by minutes, a node log by holes; either may be asked for."""
-    log = minutes(2.0)
+    log = generate_trace(2.0, seed=1, model="minutes").log
     write_spot_trace(tmp_path / "spot.csv", log)
     made = generate_trace(0.5, like=tmp_path / "spot.csv")
     assert made.log.provenance["model"] == "minutes"
@@ -108,7 +89,7 @@ def test_the_figures_are_those_of_the_trace():
     made = generate_minutes(DEFAULT.adjust(preemption_scale=2.0), np.random.default_rng(1), 20_000)
     figures = {figure.name: figure for figure in made.figures}
     assert set(figures) == {
-        *("preemption_chance", "addition_chance", "big_addition_share", "preemption_mean", "regular_addition_mean"),
+        *("preemption_chance", "addition_chance", "big_addition_share", "preemption_mean", "regular_addition_mean")
     }
     assert figures["preemption_chance"].realised < figures["preemption_chance"].asked == 2 * DEFAULT.preemption_chance
     found = trace_statistics(AvailabilityTrace.from_log(made.log)).figures

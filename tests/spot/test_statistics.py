@@ -1,7 +1,5 @@
 """Figures of traces, checked by hand and against the published ones."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

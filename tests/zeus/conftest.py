@@ -1,7 +1,5 @@
 """What all tests of recurring jobs share."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.zeus.master.driven import plug

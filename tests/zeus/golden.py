@@ -1,7 +1,5 @@
 """What the published simulator did, and how ours is compared with it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import lzma
@@ -13,16 +11,8 @@ from typing import Any
 
 import pandas as pd
 
+from bftrainer import zeus
 from bftrainer.errors import BftrainerError
-from bftrainer.zeus import (
-    BatchSizeOptimizer,
-    GTSBatchSizeOptimizer,
-    HistoryEntry,
-    JITPowerLimitOptimizer,
-    Job,
-    PruningGTSBatchSizeOptimizer,
-    Simulator,
-)
 from bftrainer.zeus.simulation.simulator import JobTuning
 
 DATA = Path(__file__).parent / "data"
@@ -42,18 +32,15 @@ def frame(path: Path) -> pd.DataFrame:
     return pd.read_csv(path) if (major, minor) >= (3, 1) else pd.read_csv(path, float_precision="round_trip")
 
 
-number = float  # of a golden file, where infinity and NaN are text
-
-
 def close(ours: float, theirs: Any) -> bool:
-    """Whether two numbers agree as far as they must; NaN is like NaN, infinity like infinity."""
-    theirs = number(theirs)
+    """Whether two numbers agree as far as they must, NaN with NaN; infinity is text in a golden file."""
+    theirs = float(theirs)
     if math.isnan(ours) or math.isnan(theirs):
         return math.isnan(ours) and math.isnan(theirs)
     return ours == theirs or abs(ours - theirs) <= TOLERANCE * max(abs(ours), abs(theirs))
 
 
-class Watching(BatchSizeOptimizer):
+class Watching(zeus.BatchSizeOptimizer):
     """Mixed into a policy, writes down what it is asked and told."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -61,24 +48,24 @@ class Watching(BatchSizeOptimizer):
         self.predictions: list[int] = []
         self.observations: list[list[Any]] = []
 
-    def predict(self, job: Job) -> int:
+    def predict(self, job: zeus.Job) -> int:
         self.predictions.append(super().predict(job))
         return self.predictions[-1]
 
-    def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:
+    def observe(self, job: zeus.Job, batch_size: int, cost: float, converged: bool | None = None) -> None:
         self.observations.append([batch_size, cost, converged])
         super().observe(job, batch_size, cost, converged)
 
 
-class Watched(Watching, PruningGTSBatchSizeOptimizer):
+class Watched(Watching, zeus.PruningGTSBatchSizeOptimizer):
     """Pruning and sampling, watched."""
 
 
-class WatchedSampling(Watching, GTSBatchSizeOptimizer):
+class WatchedSampling(Watching, zeus.GTSBatchSizeOptimizer):
     """Sampling alone, watched."""
 
 
-class WatchedSimulator(Simulator):
+class WatchedSimulator(zeus.Simulator):
     """A simulator that keeps the state that its last simulation ended in."""
 
     tuning: JobTuning
@@ -93,14 +80,14 @@ class Answer:
 
     def __init__(self, trace: Any, groups: Any, case: dict[str, Any]) -> None:
         inputs = case["inputs"]
-        self.case, self.job = case, Job(**inputs["job"])
-        knobs = (number(inputs["beta_knob"]), number(inputs["eta_knob"]))
+        self.case, self.job = case, zeus.Job(**inputs["job"])
+        knobs = (float(inputs["beta_knob"]), float(inputs["eta_knob"]))
         seed = inputs.get("simulator_seed", inputs.get("seed"))
         group = inputs.get("group", inputs.get("mode", "single"))
         options = inputs.get("policy_kwargs", {} if group == "single" else {"concurrency": True})
         policy = Watched(seed=inputs.get("bso_seed", seed), **options)
-        simulator = WatchedSimulator(trace, None, policy, JITPowerLimitOptimizer(False), seed, verbose=False)
-        self.history: list[HistoryEntry] | None = None
+        simulator = WatchedSimulator(trace, None, policy, zeus.JITPowerLimitOptimizer(False), seed, verbose=False)
+        self.history: list[zeus.HistoryEntry] | None = None
         self.error: BftrainerError | None = None
         try:
             if group == "single":
@@ -144,7 +131,7 @@ def same_exception(ours: BftrainerError | None, theirs: dict[str, str] | None) -
     return theirs["type"] in [kind.__name__ for kind in type(ours).__mro__]
 
 
-def same_history(ours: list[HistoryEntry] | None, theirs: list[list[Any]] | None) -> bool:
+def same_history(ours: list[zeus.HistoryEntry] | None, theirs: list[list[Any]] | None) -> bool:
     """Whether batch sizes, limits and verdicts are equal, energies and times as close as they must be."""
     if ours is None or theirs is None:
         return ours is theirs
@@ -156,7 +143,7 @@ def same_history(ours: list[HistoryEntry] | None, theirs: list[list[Any]] | None
     )
 
 
-def same_bandit(policy: Watched, job: Job, theirs: dict[str, Any] | None) -> bool:
+def same_bandit(policy: Watched, job: zeus.Job, theirs: dict[str, Any] | None) -> bool:
     """Whether arms, beliefs and the generator's state are those that were recorded."""
     ours = policy.mabs.get(job)
     if ours is None or theirs is None:

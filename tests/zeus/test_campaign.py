@@ -1,7 +1,5 @@
 """Simulations by the dozen, files of them, and which traces, jobs and groups a user means."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -13,35 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bftrainer import zeus
 from bftrainer.errors import BftrainerError, OutputError, SettingsError, TuningInputError
-from bftrainer.zeus import (
-    Corrections,
-    HistoryEntry,
-    JITPowerLimitOptimizer,
-    Job,
-    PruningGTSBatchSizeOptimizer,
-    Simulator,
-    TrainingTrace,
-    read_groups,
-)
-from bftrainer.zeus.simulation.campaign import (
-    SAMPLE_JOBS,
-    JobChoice,
-    Simulation,
-    choose_jobs,
-    group_seed,
-    load_traces,
-    read_jobs,
-    simulate,
-    simulate_all,
-    with_seeds,
-    write_history,
-    write_results,
-    zeus_sample,
-)
+from bftrainer.zeus.simulation import campaign
 from tests.recurring import JOBS, PAGES, WORDS, write_world
-
-HOPELESS = Job("pages", "net", "sgd", 0.5, 20, 32)
 
 
 @pytest.fixture
@@ -53,11 +26,13 @@ def trace(tmp_path, monkeypatch):
 
 def test_one_simulation_is_what_the_simulator_does(trace):
     """The published policies with one seed for all give what the simulator gives when they are passed to it."""
-    for group in (None, read_groups("groups.csv")["c"]):
-        policies = PruningGTSBatchSizeOptimizer(seed=9), JITPowerLimitOptimizer()
-        simulator = Simulator(trace, None, *policies, seed=9, verbose=False)
+    for group in (None, zeus.read_groups("groups.csv")["c"]):
+        policies = zeus.PruningGTSBatchSizeOptimizer(seed=9), zeus.JITPowerLimitOptimizer()
+        simulator = zeus.Simulator(trace, None, *policies, seed=9, verbose=False)
         given_count = 40 if group is None else None
-        result = simulate(trace, Simulation(WORDS, given_count, group, eta_knob=0.3, beta_knob=2.5, seed=9))
+        result = campaign.simulate(
+            trace, campaign.Simulation(WORDS, given_count, group, eta_knob=0.3, beta_knob=2.5, seed=9)
+        )
         if group is None:
             assert result.history == simulator.simulate_one_job(WORDS, 40, 2.5, 0.3)
         else:
@@ -68,12 +43,12 @@ def test_one_simulation_is_what_the_simulator_does(trace):
 @pytest.mark.long
 def test_workers_change_nothing(trace):
     """One process or three: the same results in the same order, all of them counted."""
-    singles = [Simulation(WORDS, 30, policy=policy) for policy in ("zeus", "grid")]
-    groups = [Simulation(PAGES, None, group, seed=3) for group in read_groups("groups.csv").values()][:2]
-    simulations = [each for simulation in (*singles, *groups) for each in with_seeds(simulation, 3)]
+    singles = [campaign.Simulation(WORDS, 30, policy=policy) for policy in ("zeus", "grid")]
+    groups = [campaign.Simulation(PAGES, None, group, seed=3) for group in zeus.read_groups("groups.csv").values()][:2]
+    simulations = [each for simulation in (*singles, *groups) for each in campaign.with_seeds(simulation, 3)]
     counted = []
-    alone = simulate_all(trace, simulations, workers=1)
-    shared = simulate_all(trace, simulations, workers=3, progress=counted.append)
+    alone = campaign.simulate_all(trace, simulations, workers=1)
+    shared = campaign.simulate_all(trace, simulations, workers=3, progress=counted.append)
     facts = [(result.simulation, result.runs, result.failure) for result in alone]
     for results in (shared, counted):
         assert [(result.simulation, result.runs, result.failure) for result in results] == facts
@@ -84,10 +59,10 @@ def test_workers_change_nothing(trace):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_first_bad_input_is_raised(trace, workers):
     """A job that cannot start ends the campaign with its own error, in this process and in others."""
-    good = Simulation(PAGES, 5)
-    bad = [Simulation(Job("pages", "net", "sgd", target, 20, 8), 5) for target in (0.51, 0.52)]
+    good = campaign.Simulation(PAGES, 5)
+    bad = [campaign.Simulation(zeus.Job("pages", "net", "sgd", target, 20, 8), 5) for target in (0.51, 0.52)]
     with pytest.raises(TuningInputError, match=r"target metric 0\.51\. Closest: 0\.5, 0\.6\."):
-        simulate_all(trace, [good, *bad, good], workers=workers)
+        campaign.simulate_all(trace, [good, *bad, good], workers=workers)
 
 
 @pytest.mark.long
@@ -102,12 +77,12 @@ def test_policies_that_break_are_told(trace, tmp_path, monkeypatch):
         )
         monkeypatch.delitem(__import__("sys").modules, "mine", raising=False)
         # The other process finds the policy too, and so shows that it is looked up by name there.
-        simulations = with_seeds(Simulation(PAGES, 5, policy="mine:make"), 2)
+        simulations = campaign.with_seeds(campaign.Simulation(PAGES, 5, policy="mine:make"), 2)
         if said:
             with pytest.raises(BftrainerError, match=said):
-                simulate_all(trace, simulations, workers=2)
+                campaign.simulate_all(trace, simulations, workers=2)
         else:
-            one, other = simulate_all(trace, simulations, workers=2)
+            one, other = campaign.simulate_all(trace, simulations, workers=2)
             assert "ZeroDivisionError" in one.failure
             assert "mine:make" in one.failure
             assert len(one.runs) == len(other.runs) == 1
@@ -126,16 +101,16 @@ def test_policies_that_break_are_told(trace, tmp_path, monkeypatch):
 def test_simulations_are_checked_when_made(values, said):
     """What makes no sense is refused before anything is simulated."""
     with pytest.raises((SettingsError, TuningInputError), match=said):
-        Simulation(PAGES, **values)
+        campaign.Simulation(PAGES, **values)
     with pytest.raises(SettingsError, match="at least one worker"):
-        simulate_all(None, [], workers=0)
+        campaign.simulate_all(None, [], workers=0)
 
 
 def test_seeds_of_groups_are_their_own():
     """A group's seed depends on its name and the campaign's seed alone; no two of a hundred are equal."""
-    seeds = {group_seed(seed, f"g{number}") for seed in (1, 2) for number in range(50)}
+    seeds = {campaign.group_seed(seed, f"g{number}") for seed in (1, 2) for number in range(50)}
     assert len(seeds) == 100
-    assert group_seed(1, "g7") in seeds
+    assert campaign.group_seed(1, "g7") in seeds
 
 
 # --- files -------------------------------------------------------------------------------------------------------
@@ -143,22 +118,28 @@ def test_seeds_of_groups_are_their_own():
 
 def test_histories_are_data(tmp_path):
     """A history is JSON to the last bit, with or without power limits."""
-    history = [HistoryEntry(8, None, 0.1 + 0.2, True, 1e300), HistoryEntry(2**40, 250, 0.0, False, 1e-9)]
+    history = [zeus.HistoryEntry(8, None, 0.1 + 0.2, True, 1e300), zeus.HistoryEntry(2**40, 250, 0.0, False, 1e-9)]
     for entries in (history, []):
-        write_history(tmp_path / "history.json", entries)
+        campaign.write_history(tmp_path / "history.json", entries)
         document = json.loads((tmp_path / "history.json").read_text())
         assert document == {"schema": 1, "history": [asdict(entry) for entry in entries]}
 
 
 def test_what_stands_in_a_file(trace, tmp_path):
     """The JSON file has a line for each run, to the last bit; the table has the same columns; equal bytes again."""
-    corrected = Simulation(PAGES, None, read_groups("groups.csv")["a"], corrections=Corrections(True))
-    failing = Simulation(HOPELESS, 5, policy="default", power_policy="max-power")
-    results = simulate_all(trace, [Simulation(WORDS, 12, beta_knob=math.inf, seed=1), corrected, failing])
+    corrected = campaign.Simulation(
+        PAGES, None, zeus.read_groups("groups.csv")["a"], corrections=zeus.Corrections(True)
+    )
+    failing = campaign.Simulation(
+        zeus.Job("pages", "net", "sgd", 0.5, 20, 32), 5, policy="default", power_policy="max-power"
+    )
+    results = campaign.simulate_all(
+        trace, [campaign.Simulation(WORDS, 12, beta_knob=math.inf, seed=1), corrected, failing]
+    )
     for name in ("out.json", "out.parquet"):
         contents = []
         for _ in range(2):
-            write_results(tmp_path / name, results, {"inputs": {"train": None}})
+            campaign.write_results(tmp_path / name, results, {"inputs": {"train": None}})
             contents.append((tmp_path / name).read_bytes())
         assert contents[0] == contents[1]
     document = json.loads((tmp_path / "out.json").read_text())
@@ -173,7 +154,7 @@ def test_what_stands_in_a_file(trace, tmp_path):
     assert table.to_pylist() == rows
     assert (table.schema.field("power_limit_w").type, table.schema.field("reached").type) == (pa.int64(), pa.bool_())
     with pytest.raises(OutputError, match=r"a name that ends in \.json or \.parquet"):
-        write_results(tmp_path / "runs.csv", [])
+        campaign.write_results(tmp_path / "runs.csv", [])
     assert not (tmp_path / "runs.csv").exists()
 
 
@@ -186,7 +167,7 @@ NAMES = ("pages,net,sgd",)
 def inputs(tmp_path):
     """The small world's traces."""
     write_world(tmp_path)
-    return load_traces(tmp_path / "train.csv", tmp_path / "power.csv")
+    return campaign.load_traces(tmp_path / "train.csv", tmp_path / "power.csv")
 
 
 def test_inputs_say_where_they_came_from(inputs, tmp_path):
@@ -200,35 +181,39 @@ def test_inputs_say_where_they_came_from(inputs, tmp_path):
 
 def test_the_embedded_jobs():
     """One job a dataset, all of the traces'; without files all are meant, or the first; names pick others."""
-    files = zeus_sample()
-    trace = TrainingTrace(files.train, files.power)
-    assert sorted((job.dataset, job.network, job.optimizer) for job in SAMPLE_JOBS) == trace.jobs
-    assert len({job.dataset for job in SAMPLE_JOBS}) == len(SAMPLE_JOBS)
-    assert all(job.default_bs in trace.of(job).batch_sizes for job in SAMPLE_JOBS)
-    assert {group.dataset for group in read_groups(files.groups).values()} == {job.dataset for job in SAMPLE_JOBS}
-    sample = load_traces()
-    assert choose_jobs(sample, JobChoice()) == list(SAMPLE_JOBS)
-    assert choose_jobs(sample, JobChoice(), one=True) == [SAMPLE_JOBS[0]]
-    third = SAMPLE_JOBS[2]
+    files = campaign.zeus_sample()
+    trace = zeus.TrainingTrace(files.train, files.power)
+    assert sorted((job.dataset, job.network, job.optimizer) for job in campaign.SAMPLE_JOBS) == trace.jobs
+    assert len({job.dataset for job in campaign.SAMPLE_JOBS}) == len(campaign.SAMPLE_JOBS)
+    assert all(job.default_bs in trace.of(job).batch_sizes for job in campaign.SAMPLE_JOBS)
+    assert {group.dataset for group in zeus.read_groups(files.groups).values()} == {
+        job.dataset for job in campaign.SAMPLE_JOBS
+    }
+    sample = campaign.load_traces()
+    assert campaign.choose_jobs(sample, campaign.JobChoice()) == list(campaign.SAMPLE_JOBS)
+    assert campaign.choose_jobs(sample, campaign.JobChoice(), one=True) == [campaign.SAMPLE_JOBS[0]]
+    third = campaign.SAMPLE_JOBS[2]
     name = f"{third.dataset},{third.network},{third.optimizer}"
-    assert choose_jobs(sample, JobChoice(names=(name,)), one=True) == [third]
-    changed = choose_jobs(sample, JobChoice(changes={"target_metric": 0.5}), one=True)
-    assert changed == [Job(**SAMPLE_JOBS[0].to_dict() | {"target_metric": 0.5})]
+    assert campaign.choose_jobs(sample, campaign.JobChoice(names=(name,)), one=True) == [third]
+    changed = campaign.choose_jobs(sample, campaign.JobChoice(changes={"target_metric": 0.5}), one=True)
+    assert changed == [zeus.Job(**campaign.SAMPLE_JOBS[0].to_dict() | {"target_metric": 0.5})]
 
 
 def test_jobs_of_files_and_names(inputs, tmp_path):
     """All of a file's jobs are meant; options go before its values; named jobs take them, and 100 epochs."""
     file = tmp_path / "jobs.toml"
-    assert read_jobs(file) == choose_jobs(inputs, JobChoice(file), one=True) == [PAGES, WORDS]
-    found = choose_jobs(inputs, JobChoice(file, changes={"max_epochs": 7, "default_bs": 16}))
+    assert (
+        campaign.read_jobs(file) == campaign.choose_jobs(inputs, campaign.JobChoice(file), one=True) == [PAGES, WORDS]
+    )
+    found = campaign.choose_jobs(inputs, campaign.JobChoice(file, changes={"max_epochs": 7, "default_bs": 16}))
     assert [(job.max_epochs, job.default_bs) for job in found] == [(7, 16), (7, 16)]
-    choice = JobChoice(names=NAMES, changes={"target_metric": 0.6, "default_bs": 16})
-    assert choose_jobs(inputs, choice) == [Job("pages", "net", "sgd", 0.6, 100, 16)]
+    choice = campaign.JobChoice(names=NAMES, changes={"target_metric": 0.6, "default_bs": 16})
+    assert campaign.choose_jobs(inputs, choice) == [zeus.Job("pages", "net", "sgd", 0.6, 100, 16)]
     # Where a file has a job for two targets, its name alone does not say which.
     table = file.read_text().split("[[job]]")[1]
     file.write_text(f"schema = 1\n[[job]]{table}[[job]]{table.replace('0.5', '0.6')}")
     with pytest.raises(TuningInputError, match=r"--target of --job pages,net,sgd\. Known: 0\.5, 0"):
-        choose_jobs(inputs, JobChoice(file, names=NAMES))
+        campaign.choose_jobs(inputs, campaign.JobChoice(file, names=NAMES))
 
 
 TABLES = JOBS[JOBS.index("[[job]]") :]
@@ -241,9 +226,7 @@ TABLES = JOBS[JOBS.index("[[job]]") :]
         (("schema = 1", "schema = 7"), "Expected schema = 1, got 7"),
         (("default_bs", "default_batch"), "Unknown key 'default_batch'. Did you mean 'default_bs'?"),
         (("max_epochs = 20\n", ""), "job 1: Missing key 'max_epochs'."),
-        (("0.5", '"half"'), "target_metric: Input should be a valid number, got 'half'."),
         (("= 20", "= 20.5"), "max_epochs: Input should be a valid integer, got 20.5."),
-        (('"pages"', '""'), "job 1: dataset: String should have at least 1 character, got ''."),
         (("default_bs = 8", "default_bs = -8"), "Expected default_bs above 0, got -8."),
         ((TABLES, ""), "Expected at least one [[job]], found none."),
         (("schema = 1", "schema = 1\n" + TABLES), "job 3: Expected each job once, found"),
@@ -253,9 +236,9 @@ def test_jobs_that_are_refused(tmp_path, change, said):
     """A fault is told in one line with file, job and key, and the closest key that there is."""
     (tmp_path / "bad.toml").write_text(JOBS.replace(*change, 1))
     with pytest.raises(TuningInputError, match=re.escape(said)) as caught:
-        read_jobs(tmp_path / "bad.toml")
+        campaign.read_jobs(tmp_path / "bad.toml")
     assert str(caught.value).startswith(f"{tmp_path / 'bad.toml'}")
     assert "\n" not in str(caught.value)
     for name, said in (("absent.toml", "No such file"), ("", "a directory")):
         with pytest.raises(TuningInputError, match=said):
-            read_jobs(tmp_path / name)
+            campaign.read_jobs(tmp_path / name)

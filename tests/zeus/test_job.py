@@ -1,7 +1,5 @@
 """Jobs: identity, names, commands, learning rates; what they cost, their bounds, and when they are given up."""
 
-from __future__ import annotations
-
 import json
 import math
 import pickle

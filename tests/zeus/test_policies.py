@@ -1,7 +1,5 @@
 """The published policies: exploring batch sizes outward from the default, then sampling by a bandit, and that alone."""
 
-from __future__ import annotations
-
 import logging
 import math
 from array import array
@@ -12,32 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bftrainer import zeus
 from bftrainer.errors import AllPrunedError, TuningError, TuningInputError
-from bftrainer.zeus import (
-    GaussianTS,
-    GridSearch,
-    GTSBatchSizeOptimizer,
-    Job,
-    PruningExploreManager,
-    PruningGTSBatchSizeOptimizer,
-)
 from bftrainer.zeus.policies.bandit import statistics
-from tests.zeus.golden import close, number, units
+from tests.zeus.golden import close, units
 from tests.zeus.worlds import state_text
 
-JOB = Job("d", "n", "sgd", 0.9, 12, 16)
+JOB = zeus.Job("d", "n", "sgd", 0.9, 12, 16)
 SIZES = [8, 16, 32, 64]
 
 
 # --- the bandit -------------------------------------------------------------------------------------------------------
 
-SEEDED = [f"{case['seed']}-{case['kwargs']}" for case in units()["gaussian_ts"]]
-
 
 def options(case):
     """Arguments of a recorded bandit."""
     precision = case["kwargs"]["reward_precision"]
-    each = [number(one) for one in precision] if isinstance(precision, list) else number(precision)
+    each = [float(one) for one in precision] if isinstance(precision, list) else float(precision)
     return case["kwargs"] | {"reward_precision": each}
 
 
@@ -49,10 +38,10 @@ def check_state(bandit, **recorded):
         assert all(close(value, theirs[arm]) for arm, value in ours.items())
 
 
-@pytest.mark.parametrize("case", units()["gaussian_ts"], ids=SEEDED)
+@pytest.mark.parametrize("case", units()["gaussian_ts"], ids=lambda case: f"{case['seed']}-{case['kwargs']}")
 def test_published_steps(case):
     """Each arm played, each belief after its reward, what a reset leaves, and draws of all beliefs are as recorded."""
-    bandit = GaussianTS(case["arms"], seed=case["seed"], verbose=False, **options(case))
+    bandit = zeus.GaussianTS(case["arms"], seed=case["seed"], verbose=False, **options(case))
     for arm, reward, means, precisions in case["steps_arm_reward_mean_prec"]:
         assert bandit.predict() == arm
         bandit.fit([arm], [reward], reset=False)
@@ -69,7 +58,7 @@ def test_published_steps(case):
 @pytest.mark.parametrize("case", units()["arm_choice"], ids=lambda case: f"{case['seed']}-{len(case['arms'])}")
 def test_published_draws(case):
     """Each call draws one permutation of the arms, of which the first unexplored one is played, and nothing else."""
-    bandit = GaussianTS(case["arms"], 1.0, num_exploration=10**6, seed=case["seed"], verbose=False)
+    bandit = zeus.GaussianTS(case["arms"], 1.0, num_exploration=10**6, seed=case["seed"], verbose=False)
     for order in case["draws"]:
         assert bandit.predict() == order[0]
     normals = -100.0 + 3.0 * bandit.rng.standard_normal(len(case["then_normals"]))
@@ -86,7 +75,7 @@ def test_statistics_have_numpys_bits(rewards, window):
 
 def test_certain_arms():
     """What every draw gives is the best mean; of equal ones the arm that stands first; pruned ones are never played."""
-    bandit = GaussianTS([32, 8, 16], 0.0, num_exploration=0)
+    bandit = zeus.GaussianTS([32, 8, 16], 0.0, num_exploration=0)
     for arm, reward in ((8, -1.0), (32, -1.0), (16, -4.0), (64, -0.5)):
         bandit.learn(arm, statistics([reward, reward]))
     assert bandit.predict_expectations() == {32: -1.0, 8: -1.0, 16: -4.0}
@@ -96,7 +85,7 @@ def test_certain_arms():
 
 def test_cold_arms_are_logged(caplog):
     """Draws of arms of which nothing is known are warned about, in the published words."""
-    bandit = GaussianTS([8, 16], 0.25, -10.0, 0.5)
+    bandit = zeus.GaussianTS([8, 16], 0.25, -10.0, 0.5)
     bandit.fit_arm(8, [-5.0], reset=False)
     with caplog.at_level(logging.WARNING, "bftrainer.zeus.policies.bandit"):
         bandit.predict_expectations()
@@ -111,7 +100,7 @@ def test_published_explorations():
     cases = units()["pruning"]
     assert len(cases) == 200
     for case in cases:
-        manager = PruningExploreManager(case["batch_sizes"], case["default"], case["num_pruning_rounds"])
+        manager = zeus.PruningExploreManager(case["batch_sizes"], case["default"], case["num_pruning_rounds"])
         for size, cost, reached in case["trace_bs_cost_reached"]:
             assert manager.next_batch_size() == size
             manager.report_batch_size_result(size, cost, reached)
@@ -128,7 +117,7 @@ def test_published_explorations():
 
 def test_calls_out_of_order_change_nothing():
     """A report on another batch size, before a question, or twice, and a second question are refused; it goes on."""
-    manager = PruningExploreManager([16, 8], 8)
+    manager = zeus.PruningExploreManager([16, 8], 8)
     for size in (8, 16, 8, 16):
         with pytest.raises(TuningError, match=r"size 8 .* none was asked for"):
             manager.report_batch_size_result(8, 1.0, True)
@@ -140,7 +129,7 @@ def test_calls_out_of_order_change_nothing():
         manager.report_batch_size_result(size, 1.0, True)
     assert manager.done
     # With no round to go nothing is asked for.
-    manager = PruningExploreManager([16, 8], 8, 0)
+    manager = zeus.PruningExploreManager([16, 8], 8, 0)
     assert (manager.done, manager.batch_sizes) == (True, [8, 16])
 
 
@@ -149,14 +138,14 @@ def test_calls_out_of_order_change_nothing():
 
 def new_policy(**options):
     """The published policy, the job registered."""
-    policy = PruningGTSBatchSizeOptimizer(verbose=False, **options)
+    policy = zeus.PruningGTSBatchSizeOptimizer(verbose=False, **options)
     policy.register_job(JOB, SIZES)
     return policy
 
 
 def test_what_is_refused_leaves_no_trace():
     """A report out of order, an unknown verdict and a cost that is no number change nothing, whatever the policy."""
-    pruning, sampling, grid = new_policy(), GTSBatchSizeOptimizer(True, verbose=False), GridSearch()
+    pruning, sampling, grid = new_policy(), zeus.GTSBatchSizeOptimizer(True, verbose=False), zeus.GridSearch()
     pruning.predict(JOB)
     for policy, report, said in (
         (pruning, (32, 5.0, True), "report on batch size 16, got one on 32"),
@@ -173,10 +162,10 @@ def test_what_is_refused_leaves_no_trace():
 @pytest.mark.parametrize(
     "make",
     [
-        PruningGTSBatchSizeOptimizer,
-        lambda: GTSBatchSizeOptimizer(True),
-        lambda: GTSBatchSizeOptimizer(False, math.inf),
-        GridSearch,
+        zeus.PruningGTSBatchSizeOptimizer,
+        lambda: zeus.GTSBatchSizeOptimizer(True),
+        lambda: zeus.GTSBatchSizeOptimizer(False, math.inf),
+        zeus.GridSearch,
     ],
 )
 def test_numbers_of_numpy_become_plain(make):
@@ -207,12 +196,12 @@ def test_no_batch_size_is_left():
 
 def register(default):
     """Register a job with such a default."""
-    PruningGTSBatchSizeOptimizer(verbose=False).register_job(replace(JOB, default_bs=default), SIZES)
+    zeus.PruningGTSBatchSizeOptimizer(verbose=False).register_job(replace(JOB, default_bs=default), SIZES)
 
 
 def fit(decisions, rewards):
     """Have a bandit learn, which nothing comes of."""
-    bandit = GaussianTS([8, 16, 64, 256], 1.0)
+    bandit = zeus.GaussianTS([8, 16, 64, 256], 1.0)
     before = dict(bandit.beliefs)
     try:
         bandit.fit(decisions, rewards, reset=True)
@@ -223,27 +212,24 @@ def fit(decisions, rewards):
 @pytest.mark.parametrize(
     ("make", "arguments", "message"),
     [
-        (GaussianTS, ([], 1.0), "at least one arm, and each once, got"),
-        (GaussianTS, ([8, 8], 1.0), "each once"),
-        (GaussianTS, ([8, 16], [1.0]), "one for each of 2 arms, got"),
-        (GaussianTS, ([8, 16], [1.0, math.nan]), "precision of 0 or more, .* got .1.0, nan"),
-        (GaussianTS, ([8], 1.0, 0.0, 0.0, -1), "0 or more explorations of each arm, got -1"),
-        (GaussianTS, ([8], 1.0, math.nan), "finite prior mean"),
-        (GaussianTS, ([8], 1.0, 0.0, math.inf), "finite prior precision"),
-        (GaussianTS, ([8], 1.0, 0.0, 0.0, 1, None), "seed of 0 or more, got None"),
+        (zeus.GaussianTS, ([], 1.0), "at least one arm, and each once, got"),
+        (zeus.GaussianTS, ([8, 8], 1.0), "each once"),
+        (zeus.GaussianTS, ([8, 16], [1.0]), "one for each of 2 arms, got"),
+        (zeus.GaussianTS, ([8, 16], [1.0, math.nan]), "precision of 0 or more, .* got .1.0, nan"),
+        (zeus.GaussianTS, ([8], 1.0, 0.0, 0.0, -1), "0 or more explorations of each arm, got -1"),
+        (zeus.GaussianTS, ([8], 1.0, math.nan), "finite prior mean"),
+        (zeus.GaussianTS, ([8], 1.0, 0.0, math.inf), "finite prior precision"),
+        (zeus.GaussianTS, ([8], 1.0, 0.0, 0.0, 1, None), "seed of 0 or more, got None"),
         # An unknown arm is refused with the nearest ones, and so are rewards that are none.
         (fit, ([8, 20], [-1.0, -1.0]), r"Expected an arm of the bandit, got 20. Closest: 8, 16, 64\."),
         (fit, ([8, 16], [-1.0, math.nan]), "finite rewards of arm 16"),
         (fit, ([8, 16], [-1.0]), "a reward for each of 2 decisions, got 1"),
         # Of a window of one run no variance can be made.
-        (PruningGTSBatchSizeOptimizer, (0.0, 0.0, 1), r"window of 0 \(all\) or at least 2 runs, got 1"),
-        (PruningGTSBatchSizeOptimizer, (0.0, -1.0), "prior precision of 0 or more, got -1"),
-        (GTSBatchSizeOptimizer, (True, 0.0, 0.0, -1.0), "prior precision of 0 or more, got -1"),
-        (PruningGTSBatchSizeOptimizer, (math.nan,), "finite prior mean, got nan"),
-        (GTSBatchSizeOptimizer, (True, 0.0, math.nan), "finite prior mean, got nan"),
-        (PruningGTSBatchSizeOptimizer, (0.0, 0.0, 0, False, 1.5), "seed of 0 or more, got 1.5"),
-        (GTSBatchSizeOptimizer, (True, 0.0, 0.0, 0.0, 1, 1.5), "seed of 0 or more, got 1.5"),
-        (PruningExploreManager, ([8], 8, -1), "0 or more rounds of pruning, got -1"),
+        (zeus.PruningGTSBatchSizeOptimizer, (0.0, 0.0, 1), r"window of 0 \(all\) or at least 2 runs, got 1"),
+        (zeus.PruningGTSBatchSizeOptimizer, (0.0, -1.0), "prior precision of 0 or more, got -1"),
+        (zeus.PruningGTSBatchSizeOptimizer, (math.nan,), "finite prior mean, got nan"),
+        (zeus.PruningGTSBatchSizeOptimizer, (0.0, 0.0, 0, False, 1.5), "seed of 0 or more, got 1.5"),
+        (zeus.PruningExploreManager, ([8], 8, -1), "0 or more rounds of pruning, got -1"),
         (register, (None,), r"Default BS not specified .* Closest: 8, 16, 32\."),
         (register, (17,), r"got 17. Closest: 8, 16"),
     ],

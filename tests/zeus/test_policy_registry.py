@@ -1,7 +1,5 @@
 """Policies are found by name and made for a job; those to compare with; what holds in every simulation."""
 
-from __future__ import annotations
-
 import math
 import sys
 from dataclasses import replace
@@ -10,17 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bftrainer import zeus
 from bftrainer.errors import AllPrunedError, BftrainerError, TuningError, TuningInputError
-from bftrainer.zeus import (
-    DefaultBatchSize,
-    GridSearch,
-    GTSBatchSizeOptimizer,
-    JITPowerLimitOptimizer,
-    MaxPowerLimit,
-    Oracle,
-    PruningGTSBatchSizeOptimizer,
-    Simulator,
-)
 from bftrainer.zeus.policies.policy_registry import (
     BATCH_SIZES,
     POWER_LIMITS,
@@ -42,13 +31,13 @@ CONTEXT = PolicyContext(
     seed=7,
 )
 BATCH_SIZE = {
-    "default": DefaultBatchSize,
-    "grid": GridSearch,
-    "gts": GTSBatchSizeOptimizer,
-    "oracle": Oracle,
-    "zeus": PruningGTSBatchSizeOptimizer,
+    "default": zeus.DefaultBatchSize,
+    "grid": zeus.GridSearch,
+    "gts": zeus.GTSBatchSizeOptimizer,
+    "oracle": zeus.Oracle,
+    "zeus": zeus.PruningGTSBatchSizeOptimizer,
 }
-POWER_LIMIT = {"jit": JITPowerLimitOptimizer, "max-power": MaxPowerLimit, "oracle": Oracle}
+POWER_LIMIT = {"jit": zeus.JITPowerLimitOptimizer, "max-power": zeus.MaxPowerLimit, "oracle": zeus.Oracle}
 
 
 def test_names():
@@ -128,9 +117,9 @@ TRACE = training_trace(
     }
 )
 BATCH_SIZE_POLICIES = {
-    "grid": GridSearch,
-    "default": DefaultBatchSize,
-    "oracle": lambda: Oracle.of(TRACE, [JOB], 0.5),
+    "grid": zeus.GridSearch,
+    "default": zeus.DefaultBatchSize,
+    "oracle": lambda: zeus.Oracle.of(TRACE, [JOB], 0.5),
 }
 
 
@@ -156,7 +145,7 @@ def test_jobs_are_registered(name):
 
 def play(costs, rounds, overlapping=()):
     """The choices of grid search where batch sizes cost what is said, and without a cost don't converge."""
-    policy, choices = GridSearch(), []
+    policy, choices = zeus.GridSearch(), []
     policy.register_job(JOB, SIZES)
     for size in overlapping:
         policy.observe(JOB, size, costs[size], True)
@@ -188,7 +177,7 @@ def test_grid_search():
 def test_the_oracle_knows_the_optimum(sizes, eta):
     """Its batch size and limit are the optimum of the trace; limits of the others are the cheapest there are."""
     trace = training_trace(sizes)
-    oracle, found = Oracle.of(trace, [JOB], eta), configurations(trace.of(JOB), JOB, eta)
+    oracle, found = zeus.Oracle.of(trace, [JOB], eta), configurations(trace.of(JOB), JOB, eta)
     best = optimum(found)
     assert (oracle.predict(JOB), oracle.predict(JOB, best.batch_size)) == (best.batch_size, best.power_limit_w)
     for each in found:
@@ -197,20 +186,20 @@ def test_the_oracle_knows_the_optimum(sizes, eta):
         assert chosen.cost_j <= each.cost_j * (1 + 1e-12)
     # A job whose every path misses the target has no optimum, and an unknown batch size no limit.
     with pytest.raises(TuningInputError, match="No batch size reaches"):
-        Oracle.of(TRACE, [replace(JOB, max_epochs=1)], 0.5)
+        zeus.Oracle.of(TRACE, [replace(JOB, max_epochs=1)], 0.5)
     with pytest.raises(TuningInputError, match=r"got 5\. Closest: 4, 8, 16"):
-        Oracle.of(TRACE, [JOB], 0.5).predict(JOB, 5)
+        zeus.Oracle.of(TRACE, [JOB], 0.5).predict(JOB, 5)
 
 
 # --- whatever the traces, the knobs and the seeds ---------------------------------------------------------------------
 
 traces = measurements().map(training_trace)
 OPTIONS = {
-    "zeus, window": lambda seed: PruningGTSBatchSizeOptimizer(0.0, 0.0, 3, True, seed, False),
-    "zeus, prior": lambda seed: PruningGTSBatchSizeOptimizer(-500.0, 1e-4, 0, True, seed, False),
-    "gts, no precision": lambda seed: GTSBatchSizeOptimizer(False, seed=seed, verbose=False),
-    "gts, certain": lambda seed: GTSBatchSizeOptimizer(False, math.inf, seed=seed, verbose=False),
-    "gts, given precision": lambda seed: GTSBatchSizeOptimizer(False, 1e-4, seed=seed, verbose=False),
+    "zeus, window": lambda seed: zeus.PruningGTSBatchSizeOptimizer(0.0, 0.0, 3, True, seed, False),
+    "zeus, prior": lambda seed: zeus.PruningGTSBatchSizeOptimizer(-500.0, 1e-4, 0, True, seed, False),
+    "gts, no precision": lambda seed: zeus.GTSBatchSizeOptimizer(False, seed=seed, verbose=False),
+    "gts, certain": lambda seed: zeus.GTSBatchSizeOptimizer(False, math.inf, seed=seed, verbose=False),
+    "gts, given precision": lambda seed: zeus.GTSBatchSizeOptimizer(False, 1e-4, seed=seed, verbose=False),
 }
 every_policy = pytest.mark.parametrize("name", [*shipped("bftrainer.batch_size_optimizers"), *OPTIONS])
 
@@ -223,8 +212,8 @@ def make(name, trace, seed):
 
 def simulator(trace, policy, seed=1, limits=None):
     """A simulator that gives up on a group's job soon."""
-    limits = limits or JITPowerLimitOptimizer(False)
-    return Simulator(trace, None, policy, limits, seed, verbose=False, max_group_retries=5)
+    limits = limits or zeus.JITPowerLimitOptimizer(False)
+    return zeus.Simulator(trace, None, policy, limits, seed, verbose=False, max_group_retries=5)
 
 
 def finish(simulate, *arguments):
@@ -240,7 +229,7 @@ def finish(simulate, *arguments):
 @given(trace=traces, seed=seeds, beta=betas, jobs=groups)
 def test_calls_repeat_and_leave_policies_alone(name, trace, seed, beta, jobs):
     """Whatever was simulated before, a simulation gives the same; the policies passed in stay as they were."""
-    sizes, limits = make(name, trace, seed), JITPowerLimitOptimizer(False)
+    sizes, limits = make(name, trace, seed), zeus.JITPowerLimitOptimizer(False)
     used = make(name, trace, seed)
     used.register_job(JOB, trace.of(JOB).batch_sizes)
     used.observe(JOB, used.predict(JOB), 100.0, True)

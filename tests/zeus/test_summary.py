@@ -1,7 +1,5 @@
 """What simulations say in numbers, how policies compare, totals of groups, and the optimum of a trace."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

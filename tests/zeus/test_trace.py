@@ -1,7 +1,5 @@
 """Traces: how the two tables are joined, what a job finds in them, and what is refused."""
 
-from __future__ import annotations
-
 import lzma
 import math
 from dataclasses import replace
@@ -129,7 +127,6 @@ def test_missing_columns(frames, number, columns):
 @pytest.mark.parametrize(
     ("table", "column", "cell", "message"),
     [
-        (0, "batch_size", 8.5, "whole number above 0, got '8.5'"),
         (0, "batch_size", "eight", "whole number above 0, got 'eight'"),
         (0, "target_metric", None, "finite number, got"),
         (0, "target_epoch", 0.0, "count of 1 to 1e30, or nothing if never reached, got '0.0'"),

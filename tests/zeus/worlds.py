@@ -1,7 +1,5 @@
 """Traces small enough to check by hand, and random ones: plain rows that ours and the reference both start from."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +13,6 @@ from bftrainer.zeus import Group, GroupJob, Job, TrainingTrace
 
 NEVER = math.nan
 JOB = Job("made-up", "net", "sgd", 0.5, max_epochs=10, default_bs=8)
-LIMITS_W = (100, 150, 200)
 
 
 @dataclass(frozen=True)
@@ -119,7 +116,7 @@ def measurements(draw, most_paths: int = 4) -> dict[int, Measured]:
     found = {}
     for size in sorted(draw(st.sets(st.sampled_from((2, 4, 16, 32, 64)), max_size=3)) | {8}):
         paths = draw(st.lists(reaching if size == 8 else path, min_size=1, max_size=most_paths))
-        limits = sorted(draw(st.sets(st.sampled_from(LIMITS_W), min_size=1)))
+        limits = sorted(draw(st.sets(st.sampled_from((100, 150, 200)), min_size=1)))
         found[size] = Measured(paths, {limit: draw(figures) for limit in limits})
     return found
 

@@ -1,7 +1,5 @@
 """Runs that a batch-size server decides on; several ranks; callbacks and the loader, as frameworks' documents say."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys
@@ -15,25 +13,15 @@ from typing import Any
 import pytest
 
 from bftrainer.errors import BatchSizeServerError, SettingsError, TrainingStoppedError, TuningError, TuningInputError
-from bftrainer.zeus.integrations import (
-    Ranks,
-    TrialDriver,
-    ZeusDataLoader,
-    drivers,
-    keras_callback,
-    lightning_callback,
-    on_all_ranks,
-    sample_digits,
-    server_run,
-    transformers_callback,
-)
+from bftrainer.zeus import integrations
+from bftrainer.zeus.integrations import sample_digits
 from bftrainer.zeus.master.script import TrainingReport, read_report
 from bftrainer.zeus.server import BatchSizeClient, JobSpec, TuningParams
 from tests.zeus.master.driven import Device, World, instruct, plug
 from tests.zeus.server.support import SPEC, carrying
 
 
-class ScriptedRun(TrialDriver):
+class ScriptedRun(integrations.TrialDriver):
     """Ends after some epochs, or at the first metric of 0.9; breaks where it is told to."""
 
     def __init__(self, max_epochs: int = 5, breaks_at: int | None = None) -> None:
@@ -60,7 +48,7 @@ class ScriptedRun(TrialDriver):
         return self.reached
 
 
-class ThreadRanks(Ranks):
+class ThreadRanks(integrations.Ranks):
     """Ranks that are threads of this process."""
 
     def __init__(self, rank: int, queues: list[SimpleQueue]) -> None:
@@ -108,7 +96,7 @@ def train(client, world, metrics, job=None, epoch_s=1.0, **options):
     """Train epochs of a second each until told to stop; give the run."""
     scores = iter(metrics)
     measuring = {"meter": world, "clock": world.clock} | options
-    with server_run(client, job or JobSpec(**SPEC), **measuring) as run:
+    with integrations.server_run(client, job or JobSpec(**SPEC), **measuring) as run:
         world.work(50.0)  # before the first epoch, none of the run's
         for _ in run.epochs():
             for _ in run.steps(range(2)):
@@ -139,7 +127,7 @@ def test_a_registered_job_is_found_by_its_name(client):
 def test_a_run_without_reports_is_no_result(client, caplog):
     """Epochs without a metric end at the last one; the trial is ended, and handed out again; so does a crash."""
     for _ in range(2):
-        with server_run(client, JobSpec(**SPEC | {"max_epochs": 4}), meter=World()) as run:
+        with integrations.server_run(client, JobSpec(**SPEC | {"max_epochs": 4}), meter=World()) as run:
             assert list(run.epochs()) == [0, 1, 2, 3]
         assert (run.batch_size, run.reached) == (16, False)
     with pytest.raises(TypeError):
@@ -158,7 +146,7 @@ def test_the_gpus_are_found(client, monkeypatch):
     """Parameters without GPUs get those of this machine, whose energy is measured."""
     devices, world = (Device(), Device(uuid="GPU-2b")), World()
     plug(monkeypatch, *devices)
-    with server_run(client, TuningParams(**PARAMS), clock=world.clock) as run:
+    with integrations.server_run(client, TuningParams(**PARAMS), clock=world.clock) as run:
         run.begin_epoch()
         world.work(1.0)
         devices[0].energy_mj, devices[1].energy_mj = 3000, 5000
@@ -172,7 +160,7 @@ def test_a_machine_without_gpus(client):
     """Its power has to be said; the model then counts half of it while it waits, and nothing else is asked for."""
     with pytest.raises(SettingsError, match="highest power"):
         train(client, World(), [], job=TuningParams(**PARAMS))
-    with server_run(client, TuningParams(**PARAMS), max_power_w=40.0, measure="model") as run:
+    with integrations.server_run(client, TuningParams(**PARAMS), max_power_w=40.0, measure="model") as run:
         run.begin_epoch()
         run.report(0.7)
     assert run.meter.name == "model"
@@ -187,7 +175,7 @@ def test_what_is_refused(client):
         train(client, World(), [], measure="ralp")
     with (
         pytest.raises(TuningError, match="Expected a report after"),
-        server_run(client, JobSpec(**SPEC), meter=World()) as run,
+        integrations.server_run(client, JobSpec(**SPEC), meter=World()) as run,
     ):
         run.report(0.5)
     with pytest.raises(TuningInputError, match=r"metric: Input should be a valid number, .* got 'x'"):
@@ -209,7 +197,7 @@ def scripted(opened, **settings):
 
 def train_rank(ranks, opening):
     """Train on one rank, where the metric rises with the epochs and from rank to rank; give what it saw."""
-    with on_all_ranks(opening, ranks) as run:
+    with integrations.on_all_ranks(opening, ranks) as run:
         seen = []
         for epoch in run.epochs():
             list(run.steps(range(3)))
@@ -238,7 +226,7 @@ def test_ranks_that_are_refused(monkeypatch):
     """Several processes without a group, and nodes whose energy nobody measures; one process has the driver itself."""
     opened = []
     monkeypatch.setenv("WORLD_SIZE", "1")
-    with on_all_ranks(scripted(opened)) as run:
+    with integrations.on_all_ranks(scripted(opened)) as run:
         assert run is opened[0]
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
@@ -246,11 +234,11 @@ def test_ranks_that_are_refused(monkeypatch):
         (None, r"init_process_group\(\) first, as WORLD_SIZE is 2"),
         (ThreadRanks(0, [None, None]), r"Expected all 2 ranks on one node, .* got 1"),
     ):
-        with pytest.raises(SettingsError, match=said), on_all_ranks(scripted([]), ranks):
+        with pytest.raises(SettingsError, match=said), integrations.on_all_ranks(scripted([]), ranks):
             pass
 
     def all_measured(ranks):
-        with on_all_ranks(scripted([]), ranks, all_nodes_measured=True) as run:
+        with integrations.on_all_ranks(scripted([]), ranks, all_nodes_measured=True) as run:
             return run.batch_size
 
     assert on_threads(2, all_measured) == [32, 32]
@@ -312,10 +300,10 @@ def keras_fit(callback, metrics):
 
 
 FITS = {
-    "lightning.pytorch": ({"Callback": object}, lightning_callback, lightning_fit, "val_acc"),
-    "pytorch_lightning": ({"Callback": object}, lightning_callback, lightning_fit, "val_acc"),
-    "transformers": ({"TrainerCallback": object}, transformers_callback, transformers_train, "eval_acc"),
-    "keras": ({"callbacks": SimpleNamespace(Callback=object)}, keras_callback, keras_fit, "val_acc"),
+    "lightning.pytorch": ({"Callback": object}, integrations.lightning_callback, lightning_fit, "val_acc"),
+    "pytorch_lightning": ({"Callback": object}, integrations.lightning_callback, lightning_fit, "val_acc"),
+    "transformers": ({"TrainerCallback": object}, integrations.transformers_callback, transformers_train, "eval_acc"),
+    "keras": ({"callbacks": SimpleNamespace(Callback=object)}, integrations.keras_callback, keras_fit, "val_acc"),
 }
 RISING = [0.2, 0.4, 0.91, 0.6, 0.7, 0.8, 0.85, 0.86]
 
@@ -378,16 +366,16 @@ def train_on(loader, metrics, **better):
 def test_the_loader_leads_to_the_target(tell, monkeypatch):
     """Each epoch has all batches; the report has the published name and keys."""
     folder = tell(ZEUS_JOB_ID="rec01+try01")
-    loader = ZeusDataLoader([1, 2, 3], batch_size=2, max_epochs=9, shuffle=True)
+    loader = integrations.ZeusDataLoader([1, 2, 3], batch_size=2, max_epochs=9, shuffle=True)
     assert (loader.target_metric, len(loader), loader.shuffled) == (0.5, 2, True)
-    assert list(ZeusDataLoader([4], batch_size=1)) == [[4]]
+    assert list(integrations.ZeusDataLoader([4], batch_size=1)) == [[4]]
     assert train_on(loader, [0.1, 0.7]) == [[[1, 2], [3]]] * 2
     written = json.loads((folder / "rec01+try01+bs2.train.json").read_text())
     assert {"energy", "time", "cost", "num_epochs", "reached"} <= set(written)
     assert (written["num_epochs"], written["reached"]) == (2, True)
     # Its batches are the run's steps, in which power limits are tried.
     run = ScriptedRun()
-    monkeypatch.setattr(drivers, "training_run", lambda *_, **__: nullcontext(run))
+    monkeypatch.setattr(integrations.drivers, "training_run", lambda *_, **__: nullcontext(run))
     train_on(loader, [0.1, 0.95])
     assert run.steps_seen == 4
 
@@ -396,28 +384,31 @@ def test_the_loader_leads_to_the_target(tell, monkeypatch):
 def test_lower_metrics_and_targets_that_are_missed(tell, metrics, higher, epochs):
     """Whether lower is better is said with the metric; at the last epoch the report says that the target was missed."""
     folder = tell()
-    assert len(train_on(ZeusDataLoader([1], batch_size=1, max_epochs=3), metrics, higher_is_better=higher)) == epochs
+    assert (
+        len(train_on(integrations.ZeusDataLoader([1], batch_size=1, max_epochs=3), metrics, higher_is_better=higher))
+        == epochs
+    )
     assert read_report(folder / "zeus+bs1.train.json").reached == (epochs == 2)
     # As published, of a run that would cost too much the report is written, then an exception ends the script.
     tell(ZEUS_COST_THRESH="1e-12")
     with pytest.raises(TrainingStoppedError, match="One more epoch after 1 would reach the cost threshold"):
-        train_on(ZeusDataLoader([1], batch_size=1, max_epochs=3), [0.1] * 3)
+        train_on(integrations.ZeusDataLoader([1], batch_size=1, max_epochs=3), [0.1] * 3)
     assert not read_report(folder / "zeus+bs1.train.json").reached
 
 
 def test_what_a_loader_refuses(tell):
     """Metrics and epochs of loaders that don't lead, another distribution, no target."""
     tell()
-    evaluation = ZeusDataLoader([1], batch_size=1)
+    evaluation = integrations.ZeusDataLoader([1], batch_size=1)
     with pytest.raises(TuningError, match="made with max_epochs"):
         list(evaluation.epochs())
     with pytest.raises(TuningError, match=r"one of the epochs\(\)"):
         evaluation.report_metric(0.5)
     with pytest.raises(SettingsError, match="Expected distributed to be None or 'dp', got 'ddp'"):
-        ZeusDataLoader([1], batch_size=1, distributed="ddp")
+        integrations.ZeusDataLoader([1], batch_size=1, distributed="ddp")
     tell(ZEUS_TARGET_METRIC=None)
     with pytest.raises(TuningInputError, match="ZEUS_TARGET_METRIC"):
-        ZeusDataLoader([1], batch_size=1, max_epochs=3)
+        integrations.ZeusDataLoader([1], batch_size=1, max_epochs=3)
 
 
 def test_loaders_of_several_ranks(tell):
@@ -425,7 +416,7 @@ def test_loaders_of_several_ranks(tell):
     folder = tell()
 
     def work(ranks):
-        loader = ZeusDataLoader([1, 2], batch_size=2, max_epochs=9, distributed="dp")
+        loader = integrations.ZeusDataLoader([1, 2], batch_size=2, max_epochs=9, distributed="dp")
         loader._ranks = ranks  # there is no group of processes here
         return len(train_on(loader, [0.1, 0.6 - ranks.rank, 0.1]))
 
@@ -436,20 +427,17 @@ def test_loaders_of_several_ranks(tell):
 
 # --- the sample: trains as it says, whatever leads it -----------------------------------------------------------------
 
-needs_sklearn = pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is not installed")
 
-
-def train_once(batch_size, seed=1):
-    """A run of one epoch."""
-    run = ScriptedRun(max_epochs=1)
-    run.batch_size = batch_size
-    sample_digits.train(run, 0.05, seed)
-    return run
-
-
-@needs_sklearn
+@pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is not installed")
 def test_the_sample_learns():
     """Each whole batch makes one update; equal seeds learn the same; smaller batches learn more in an epoch."""
+
+    def train_once(batch_size, seed=1):
+        run = ScriptedRun(max_epochs=1)
+        run.batch_size = batch_size
+        sample_digits.train(run, 0.05, seed)
+        return run
+
     run = train_once(100)
     assert run.steps_seen == 14
     assert run.metrics == train_once(100).metrics

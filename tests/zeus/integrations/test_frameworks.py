@@ -3,8 +3,6 @@
 `.ci/run frameworks` installs them; elsewhere each test that misses one is skipped with a line.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Recurring jobs whose training script is a fake one, and hardware that isn't there: NVML, a clock, a meter."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Runs that go wrong, and what the master makes of them; scripts are logged, limited in time, and gone when over."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -167,7 +165,6 @@ REFUSED = {
     "batch size twice": ({"batch_sizes": [32, 32]}, {}, "Expected batch sizes of 1 or more, each once, got 32."),
     "default elsewhere": ({"batch_sizes": [16, 64]}, {}, "Closest: 16, 64."),
     "eta": ({"eta_knob": float("nan")}, {}, "Expected eta from 0 (time) to 1 (energy), got nan."),
-    "beta": ({"beta_knob": 0.0}, {}, "Expected beta above 0 (inf: never stop early), got 0.0."),
     "recurrences": ({"num_recurrence": -1}, {}, "Expected 0 or more recurrences, got -1."),
     "timeout": ({}, {"timeout_s": 0.0}, "timeout_s: Input should be greater than 0, got 0.0"),
     "measure": ({}, {"measure": "modle"}, "measure: Input should be 'auto', 'nvml', 'zeus' or 'model', got 'modle'"),
@@ -205,7 +202,6 @@ def test_power_and_gpus_are_found(tmp_path, monkeypatch):
     """Without being told, the highest power and the number are those of the GPUs that are there."""
     # To be allowed to set limits takes a GPU and permission; both are looked for before anything is made.
     for devices, options, message in (
-        ([], {"max_power_w": None}, "no GPU was found"),
         ([], {"set_power_limits": True}, "No GPU found|extra gpu"),
         ([Device(root=False)], {"set_power_limits": True}, "Insufficient Permissions"),
     ):

@@ -1,15 +1,10 @@
 """A job that is interrupted goes on as if it had not been, wherever that was; what is launched next."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
-import signal
 import subprocess
-import sys
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -22,63 +17,8 @@ from bftrainer.zeus.master import Driver
 from bftrainer.zeus.master.journal import JOURNAL, LOCK, JobJournal, Plan, Recurrences
 from bftrainer.zeus.master.script import RunSettings, TrainingReport
 from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer
-from tests.zeus.master.driven import BATCH_SIZES, DATA, PYTHON, fake_job, master, read_history, script_job
+from tests.zeus.master.driven import BATCH_SIZES, fake_job, master, read_history
 from tests.zeus.worlds import state_text
-
-ROOT = Path(__file__).parents[3]
-RECURRENCES = 5
-RESUME = """\
-import sys
-from pathlib import Path
-from bftrainer.zeus.master import Driver
-Driver.resume(Path(sys.argv[1])).drive()
-"""
-# The fake script; but each run kills the master the first time that it is made, half of them after their report.
-KILLER = f"""\
-import os, pathlib, runpy, signal, sys, time
-mark = pathlib.Path(os.environ["ZEUS_LOG_DIR"], os.environ["ZEUS_JOB_ID"] + ".killed")
-late = os.environ["ZEUS_JOB_ID"][4] in "02468"
-if late or mark.exists():
-    runpy.run_path({str(DATA / "fake_train.py")!r})
-if not mark.exists():
-    mark.touch()
-    supervisor = pathlib.Path(f"/proc/{{os.getppid()}}/stat").read_text().rpartition(")")[2].split()
-    os.kill(int(supervisor[1]), signal.SIGKILL)
-    time.sleep(300)
-"""
-
-
-@pytest.fixture(scope="module")
-def whole_run(tmp_path_factory):
-    """The history of a job that nothing interrupts, and what each of its runs was told."""
-    folder = tmp_path_factory.mktemp("whole")
-    driver = master(folder).start(fake_job(folder), RECURRENCES, BATCH_SIZES, 2.0, 0.5)
-    history = driver.drive()
-    assert len(history) == RECURRENCES + 2
-    return history, told(driver.logdir)
-
-
-def told(logdir):
-    """What each run printed: environment and arguments, without the directory."""
-    return {log.name: log.read_text().replace(str(logdir), "").splitlines()[:1] for log in logdir.glob("*.log")}
-
-
-@pytest.mark.long
-def test_killed_at_every_run(tmp_path, whole_run):
-    """Killed by SIGKILL during each of its runs, before or after the report, a job makes the same decisions."""
-    killer = tmp_path / "killer.py"
-    killer.write_text(KILLER)
-    command = [*PYTHON, str(killer), "{batch_size}", "{lr}", "{seed}", "{epochs}", "ok"]
-    driver = master(tmp_path / "logs").start(script_job(tmp_path, command), RECURRENCES, BATCH_SIZES, 2.0, 0.5)
-    environ = os.environ | {"PYTHONPATH": str(ROOT)}
-    ends = []
-    while not ends or ends[-1] == -signal.SIGKILL:
-        ends.append(
-            subprocess.run([sys.executable, "-c", RESUME, str(driver.logdir)], env=environ, check=False).returncode
-        )
-    assert ends == [-signal.SIGKILL] * (RECURRENCES + 2) + [0]
-    history = read_history(driver.logdir / "history.json")
-    assert (history, told(driver.logdir)) == whole_run
 
 
 def test_a_finished_job_has_nothing_left(tmp_path):
@@ -98,13 +38,14 @@ def test_a_finished_job_has_nothing_left(tmp_path):
         hopeless = Driver.resume(hopeless.logdir)
 
 
-def test_a_line_that_was_cut_off_is_none(tmp_path, whole_run):
+def test_a_line_that_was_cut_off_is_none(tmp_path):
     """A kill or a full disk in the middle of a line loses that line alone: the run is made again."""
-    driver = master(tmp_path / "logs").start(fake_job(tmp_path), RECURRENCES, BATCH_SIZES, 2.0, 0.5)
+    whole = master(tmp_path / "whole").run(fake_job(tmp_path), 5, BATCH_SIZES, 2.0, 0.5)
+    driver = master(tmp_path / "logs").start(fake_job(tmp_path), 5, BATCH_SIZES, 2.0, 0.5)
     driver.drive(2)
     path = driver.logdir / JOURNAL
     path.write_bytes(path.read_bytes()[:-30])
-    assert Driver.resume(driver.logdir).drive() == whole_run[0]
+    assert Driver.resume(driver.logdir).drive() == whole
 
 
 class Cheapest(BatchSizeOptimizer):
@@ -184,48 +125,37 @@ def test_the_lock_is_held_until_all_is_gone(tmp_path):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-@pytest.fixture
-def journal(tmp_path):
-    """The journal of a job that has made one of its two runs."""
-    driver = master(tmp_path / "logs").start(fake_job(tmp_path), 2, BATCH_SIZES, 2.0, 0.5)
-    driver.drive(1)
-    return driver.logdir / JOURNAL
-
-
 @pytest.mark.parametrize(
-    ("plan", "message"),
+    ("line", "damage", "message"),
     [
-        ("[]\n", "Expected the plan of a job, got something else"),
-        ('{"event": "launch"}\n', "Expected the plan of a job, got something else"),
-        (("schema", 2), "Expected a plan of schema 1, got plan of 2."),
-        (("plan", "eta_knob", 2.0), "Expected eta from 0"),
-        (("settings", "measure", "raple"), "settings: measure: Input should be 'auto', 'nvml'"),
-        (("policy", "class", "bftrainer.zeus:Job"), "The policy bftrainer.zeus:Job cannot be made again"),
+        (1, "[]", "Expected the plan of a job, got something else"),
+        (1, '{"event": "launch"}', "Expected the plan of a job, got something else"),
+        (1, ("schema", 2), "Expected a plan of schema 1, got plan of 2."),
+        (1, ("plan", "eta_knob", 2.0), "Expected eta from 0"),
+        (1, ("settings", "measure", "raple"), "settings: measure: Input should be 'auto', 'nvml'"),
+        (1, ("policy", "class", "bftrainer.zeus:Job"), "The policy bftrainer.zeus:Job cannot be made again"),
+        # What is no event, or comes out of order, after a launch and its result.
+        *((4, text, "Expected ") for text in ("x", '{"event": "lunch"}', '{"event": "result"}')),
+        (4, '{"event": "launch", "x": 1}', "Expected "),
     ],
 )
-def test_a_damaged_plan(journal, plan, message):
-    """Whatever is wrong with a plan is said in one line that names file and line."""
-    first, *events = journal.read_text().splitlines(keepends=True)
-    if isinstance(plan, tuple):
-        document = json.loads(first)
-        *path, key, value = plan
-        table = document[path[0]] if path else document
-        table[key] = value
-        plan = f"{json.dumps(document)}\n"
-    journal.write_text("".join([plan, *events]))
+def test_a_damaged_journal(tmp_path, line, damage, message):
+    """Whatever is wrong with a plan or an event is said in one line that names file and line."""
+    driver = master(tmp_path / "logs").start(fake_job(tmp_path), 2, BATCH_SIZES, 2.0, 0.5)
+    driver.drive(1)
+    journal = driver.logdir / JOURNAL
+    lines = journal.read_text().splitlines()
+    if isinstance(damage, tuple):
+        document = json.loads(lines[0])
+        *path, key, value = damage
+        (document[path[0]] if path else document)[key] = value
+        damage = json.dumps(document)
+    lines[line - 1 :] = [damage, *lines[line:]]
+    journal.write_text("\n".join([*lines, ""]))
     with pytest.raises(OutputError) as caught:
-        JobJournal(journal.parent).replay()
-    assert str(caught.value).startswith(f"{journal}:1: ")
+        JobJournal(driver.logdir).replay()
+    assert str(caught.value).startswith(f"{journal}:{line}: ")
     assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("line", ["x", '{"event": "lunch"}', '{"event": "result"}', '{"event": "launch", "x": 1}'])
-def test_a_damaged_event(journal, line):
-    """What is no event, or comes out of order, is named by its line."""
-    journal.write_text(f"{journal.read_text()}{line}\n")
-    with pytest.raises(OutputError, match=r"journal.jsonl:4: Expected ") as caught:
-        JobJournal(journal.parent).replay()
     assert "\n" not in str(caught.value)
 
 

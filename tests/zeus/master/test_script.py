@@ -1,7 +1,5 @@
 """What the master says in the environment, scripts read; what training runs book, measure, stop and report."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -50,7 +48,6 @@ def test_published_defaults():
     ("name", "value", "message"),
     [
         ("ZEUS_TARGET_METRIC", None, ""),
-        ("ZEUS_TARGET_METRIC", "high", "Input should be a valid number"),
         ("ZEUS_TARGET_METRIC", "nan", "Input should be a finite number, got 'nan'."),
         ("ZEUS_COST_THRESH", "nan", "Input should be greater than or equal to 0"),
         ("ZEUS_ETA_KNOB", "1.5", "Input should be less than or equal to 1, got '1.5'."),
@@ -58,7 +55,6 @@ def test_published_defaults():
         ("ZEUS_PROFILE_PARAMS", "10", "Expected two numbers of iterations"),
         ("ZEUS_PROFILE_PARAMS", "1,0", "Input should be greater than or"),
         ("BFTRAINER_MAX_POWER_W", "1e308", "Input should be less than or equal to"),
-        ("BFTRAINER_GPUS", "0", "Input should be greater than or equal to 1, got '0'."),
         ("BFTRAINER_MEASURE", "nvlm", "Input should be 'auto', 'nvml', 'zeus' or 'model'"),
     ],
 )
@@ -77,7 +73,6 @@ GARBAGE = {
     '{"energy": 1, "time": 1}': "Missing key 'reached'.",
     '{"energy": 1, "time": 1, "reached": 1}': "reached: Input should be a valid boolean",
     '{"energy": NaN, "time": 1, "reached": true}': "energy: Input should be",
-    '{"energy": 1, "time": "long", "reached": true}': "time: Input should be a valid number",
     '{"energy": 1, "time": -1, "reached": true}': "time: Input should be greater than or equal to 0",
     '{"energy": true, "time": 1, "reached": true}': "energy: Input should be a valid number, got True.",
     '{"energy": "inf", "time": 1, "reached": true}': "energy: Input should be",

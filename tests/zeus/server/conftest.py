@@ -1,7 +1,5 @@
 """Databases to test against: a file always, a real PostgreSQL where it is installed."""
 
-from __future__ import annotations
-
 import contextlib
 import getpass
 import os
@@ -17,12 +15,6 @@ from tests.zeus.server.support import free_port
 # The server refuses to run as root; Debian's package makes this user.
 USER = getpass.getuser() if os.geteuid() else "postgres"
 AS_USER = [] if os.geteuid() else ["runuser", "-u", USER, "--"]
-
-
-def find_tool(name):
-    """A program of PostgreSQL's, which Debian keeps out of PATH."""
-    installed = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
-    return str(installed[-1]) if installed else shutil.which(name)
 
 
 class PostgreSQL:
@@ -53,7 +45,8 @@ class PostgreSQL:
 @contextlib.contextmanager
 def running_postgresql():
     """A PostgreSQL server that lives as long as the block; skips where there is none."""
-    program = find_tool("pg_ctl")
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"))  # Debian keeps it out of PATH
+    program = str(installed[-1]) if installed else shutil.which("pg_ctl")
     if program is None:
         pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
     with tempfile.TemporaryDirectory(prefix="bso-postgres-", ignore_cleanup_errors=True) as folder:

@@ -1,7 +1,5 @@
 """Servers in this process and as processes, for tests, and the exchanges recorded with the published one."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

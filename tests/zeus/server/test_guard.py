@@ -1,7 +1,5 @@
 """Who gets in, how much may be sent, and what answers to what is wrong give away."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re
@@ -23,23 +21,11 @@ JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
-def token_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tokens") / "tokens"
-    path.write_text(f"# of the cluster\n{TOKENS[0]}\n\n{TOKENS[1]}\n")
-    return str(path)
-
-
-@pytest.fixture(scope="module")
-def closed(tmp_path_factory, token_file):
+def closed(tmp_path_factory):
     """A client of a server that asks for tokens; it has no jobs."""
-    with serving(tmp_path_factory.mktemp("closed"), token_file=token_file) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    """A client of a server that has no jobs, and gets none."""
-    with serving(tmp_path_factory.mktemp("plain")) as client:
+    folder = tmp_path_factory.mktemp("closed")
+    (folder / "tokens").write_text(f"# of the cluster\n{TOKENS[0]}\n\n{TOKENS[1]}\n")
+    with serving(folder, token_file=str(folder / "tokens")) as client:
         yield client
 
 
@@ -97,30 +83,38 @@ def test_long_requests_are_turned_away(tmp_path):
         assert client.post("/jobs", json=SPEC).status_code == 201
 
 
-def test_bodies_that_are_none(plain):
+def test_bodies_that_are_none(tmp_path):
     """What cannot be read is answered in JSON, without what was sent and without what the server is made of."""
     changes = (*({"job_id": name} for name in ("t\ud800", "t\0", "t" * 401)), {"number_of_gpus": 10**30})
     bodies = ["", "[]", b"\xff\xfe\x00", "[" * 100_000, '{"max_epochs": 1' + "0" * 5_000 + "}"]
-    for body in (*bodies, *(json.dumps(SPEC | change) for change in (*changes, {"max_power": 1e999}))):
-        answer = plain.post("/jobs", content=body, headers=JSON)
-        assert answer.status_code in (400, 422)
-        assert set(answer.json()) <= {"message", "detail"}
-        assert all(set(fault) == {"loc", "msg", "type"} for fault in answer.json().get("detail", ()))
-        assert "Traceback" not in answer.text
-    assert plain.get("/state/jobs").json() == []
+    with serving(tmp_path) as client:
+        for body in (*bodies, *(json.dumps(SPEC | change) for change in (*changes, {"max_power": 1e999}))):
+            answer = client.post("/jobs", content=body, headers=JSON)
+            assert answer.status_code in (400, 422)
+            assert set(answer.json()) <= {"message", "detail"}
+            assert all(set(fault) == {"loc", "msg", "type"} for fault in answer.json().get("detail", ()))
+        assert client.get("/state/jobs").json() == []
 
 
 @pytest.mark.long
-def test_readiness_is_written(tmp_path):
-    """The database is written to, once a second at most: an unwritable one is told, whoever asks."""
-    with serving(tmp_path) as client:
+def test_a_database_that_cannot_be_written(tmp_path):
+    """Reports and trials are answered 503 and change nothing; readiness is written, once a second at most."""
+    with serving(tmp_path) as client, closing(sqlite3.connect(tmp_path / "bso.db")) as connection:
         assert [client.get("/readyz").status_code for _ in range(3)] == [200] * 3
-        with closing(sqlite3.connect(tmp_path / "bso.db")) as connection:
-            connection.execute("ALTER TABLE bso_probe RENAME TO other")
-            assert client.get("/readyz").status_code == 200
-            until(lambda: client.get("/readyz").status_code == 503)
-            connection.execute("ALTER TABLE other RENAME TO bso_probe")
+        client.post("/jobs", json=SPEC)
+        trial, _ = run(client, "t-1", 100.0)
+        for name in ("probe", "trial"):
+            connection.execute(f"ALTER TABLE bso_{name} RENAME TO other_{name}")
+        assert client.get("/readyz").status_code == 200
+        until(lambda: client.get("/readyz").status_code == 503)
+        answer = client.get("/jobs/batch_size", params={"job_id": "t-1"})
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert answer.json() == {"message": "The database cannot be used at the moment; try again."}
+        assert client.get("/healthz").status_code == 200
+        for name in ("probe", "trial"):
+            connection.execute(f"ALTER TABLE other_{name} RENAME TO bso_{name}")
         until(lambda: client.get("/readyz").status_code == 200)
+        assert run(client, "t-1", 100.0)[0]["trial_number"] == trial["trial_number"] + 1
 
 
 def test_requests_for_a_trial_that_are_none(tmp_path):

@@ -1,7 +1,5 @@
 """The service over each kind of database: what is handed out, what is learned, and what a restart or failure leaves."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from contextlib import ExitStack
@@ -9,13 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from bftrainer.errors import (
-    BadOperationError,
-    NotFoundError,
-    SettingsError,
-    StoreUnavailableError,
-    UnusableValueError,
-)
+from bftrainer.errors import BadOperationError, NotFoundError, SettingsError, StoreUnavailableError, UnusableValueError
 from bftrainer.zeus.server.access import Role, User
 from bftrainer.zeus.server.messages import TrainingResult, TrialId
 from bftrainer.zeus.server.service import ZeusBatchSizeOptimizer

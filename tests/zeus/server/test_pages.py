@@ -1,7 +1,5 @@
 """The status pages and figures: what they show, that they are safe, and that they look right in a browser."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from dataclasses import replace
@@ -13,7 +11,6 @@ import pytest
 from bftrainer.zeus.server.job_figures import describe_savings, figures_by_size, format_si
 from bftrainer.zeus.server.messages import Arm, TrialRow
 from tests.browser import SCHEMES, WIDTHS, asked_for, chromium, shown, violations, without_scripts
-from tests.waiting import until
 from tests.zeus.server.support import SPEC, run, server, serving, used
 
 EVIL = "t<script>alert('x')</script>&\"'/../?a=1#b"
@@ -137,72 +134,35 @@ def test_beliefs_are_costs():
 
 # --- in a browser ------------------------------------------------------------------------------------------------
 
-BROWSED = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("chromedriver") is None, reason="Chromium is not installed"),
-    pytest.mark.xdist_group("browser"),
-    # What the browser's client library leaves open is its own affair.
-    pytest.mark.filterwarnings("default::ResourceWarning"),
-]
 
-
-@pytest.fixture(scope="module")
-def browsed(tmp_path_factory):
-    """A server with the two jobs, and a browser."""
-    folder = tmp_path_factory.mktemp("browsed")
-    with server(folder, f"sqlite:///{folder / 'bso.db'}") as running, chromium() as browser:
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromedriver") is None, reason="Chromium is not installed")
+@pytest.mark.xdist_group("browser")
+# What the browser's client library leaves open is its own affair.
+@pytest.mark.filterwarnings("default::ResourceWarning")
+def test_pages_are_accessible(tmp_path):
+    """On any screen axe finds nothing wrong, nothing is reported, asked of others or too wide; all is in a landmark."""
+    with server(tmp_path, f"sqlite:///{tmp_path / 'bso.db'}") as running, chromium() as browser:
         with httpx.Client(base_url=running.url) as client:
             fill(client)
-        yield running, browser
-
-
-def texts(browser, selector):
-    """Texts of what matches a CSS selector; none while a page goes and another comes."""
-    from selenium.common.exceptions import StaleElementReferenceException
-
-    try:
-        return [each.text for each in browser.find_elements("css selector", selector)]
-    except StaleElementReferenceException:
-        return []
-
-
-@pytest.mark.parametrize("_", [pytest.param(None, marks=BROWSED)])
-def test_pages_in_a_browser(browsed, _):
-    """Without scripts a browser follows the link to a job by keyboard."""
-    from selenium.webdriver.common.keys import Keys
-
-    running, browser = browsed
-    with without_scripts(browser):
-        shown(browser, running.url)
-        assert texts(browser, "td:nth-child(3)") == ["MAB", "Pruning"]
-        assert EVIL in texts(browser, "td a")
-        browser.find_element("css selector", "td a").send_keys(Keys.ENTER)
-        until(lambda: texts(browser, "h1") == ["t-1"])
-        assert texts(browser, "[aria-label*=Beliefs] td:first-child") == ["8", "16", "32"]
-        numbers = texts(browser, "[aria-label*=trials] td:first-child")
-        assert numbers == [str(number) for number in range(121, 21, -1)]
-        # Let through by its hash, the style puts numbers at the right.
-        cell = browser.find_element("css selector", "[aria-label*=trials] td:nth-child(2)")
-        assert cell.value_of_css_property("text-align") == "right"
-
-
-@pytest.mark.parametrize("_", [pytest.param(None, marks=BROWSED)])
-def test_pages_are_accessible(browsed, _):
-    """On any screen axe finds nothing wrong, nothing is reported, asked of others or too wide; all is in a landmark."""
-    running, browser = browsed
-    # However long the words are, nothing is wider than the window.
-    long = {"job_id": f"t-{'W' * 390}", "gpu_model": "G" * 390, "batch_sizes": list(range(1, 1001))}
-    assert httpx.post(f"{running.url}/jobs", json=SPEC | long).is_success
-    paths = ("/", "/?after=zzz", "/?job_id=t-1", "/?job_id=none", f"/?job_id={long['job_id']}")
-    for scheme, width, path in product(SCHEMES, WIDTHS[:2], paths):
-        shown(browser, running.url + path, (width, 900), scheme)
-        found, passed = violations(browser)
-        assert found == [], (scheme, width, path)
-        assert len(passed) > 10
-        outside = "return [...document.body.children].map(each => each.tagName)"
-        assert browser.execute_script(outside) == ["MAIN", "FOOTER"]
-        assert browser.execute_script("return document.documentElement.scrollWidth") <= width, (width, path)
-        assert [each for each in asked_for(browser) if not each.startswith(running.url)] == []
-        # That there is no such job is an answer with status 404.
-        reported = [each["message"] for each in browser.get_log("browser") if "job_id=none" not in each["message"]]
-        assert reported == [], (scheme, width, path)
+        # However long the words are, nothing is wider than the window.
+        long = {"job_id": f"t-{'W' * 390}", "gpu_model": "G" * 390, "batch_sizes": list(range(1, 1001))}
+        assert httpx.post(f"{running.url}/jobs", json=SPEC | long).is_success
+        paths = ("/", "/?after=zzz", "/?job_id=t-1", "/?job_id=none", f"/?job_id={long['job_id']}")
+        for scheme, width, path in product(SCHEMES, WIDTHS[:2], paths):
+            shown(browser, running.url + path, (width, 900), scheme)
+            found, passed = violations(browser)
+            assert found == [], (scheme, width, path)
+            assert len(passed) > 10
+            outside = "return [...document.body.children].map(each => each.tagName)"
+            assert browser.execute_script(outside) == ["MAIN", "FOOTER"]
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= width, (width, path)
+            assert [each for each in asked_for(browser) if not each.startswith(running.url)] == []
+            # That there is no such job is an answer with status 404.
+            reported = [each["message"] for each in browser.get_log("browser") if "job_id=none" not in each["message"]]
+            assert reported == [], (scheme, width, path)
+        # Let through by its hash, the style puts numbers at the right, also without scripts.
+        with without_scripts(browser):
+            shown(browser, f"{running.url}/?job_id=t-1")
+            cell = browser.find_element("css selector", "[aria-label*=trials] td:nth-child(2)")
+            assert cell.value_of_css_property("text-align") == "right"

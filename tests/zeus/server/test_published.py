@@ -1,7 +1,5 @@
 """What was published: its databases are moved over, and its names are those of our parts."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from itertools import chain
@@ -16,8 +14,6 @@ from bftrainer.zeus.server.service import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.store import import_jobs, open_store, read_published
 from tests.zeus.server.support import DATA, RECORDED, ROWS, SPEC, open_service, replay
 
-TABLES = ("Job", "BatchSize", "Trial", "GaussianTsArmState")
-
 
 def write_published(path, change=None):
     """A database in the published schema with the rows that were recorded; times follow the order of the reports."""
@@ -28,7 +24,7 @@ def write_published(path, change=None):
             ended.setdefault((asked["job_id"], asked["trial_number"]), len(ended))
     with sqlite3.connect(path) as connection:
         connection.executescript((DATA / "bso_ddl.sql").read_text())
-        for table in TABLES:
+        for table in ("Job", "BatchSize", "Trial", "GaussianTsArmState"):
             for row in ROWS[table]:
                 values = {name: float("inf") if value == "inf" else value for name, value in row.items()}
                 if table == "Trial":
@@ -140,18 +136,12 @@ def test_the_published_methods():
     assert ([str(each) for each in TrialStatus], len(TrialType)) == (["Dispatched", "Succeeded", "Failed"], 3)
 
 
-FRACTION = "Input should be a valid integer, got a number with a fractional part"
-
-
 @pytest.mark.parametrize(
     ("senseless", "said"),
     [
-        ({"max_epochs": 1.5}, f"max_epochs: {FRACTION}, got 1.5."),
         ({"max_epochs": True}, "max_epochs: Input should be a valid integer, got True."),
-        ({"batch_sizes": [16, 8.5]}, f"batch_sizes.1: {FRACTION}, got 8.5."),
         ({"batch_sizes": [16, 16]}, "batch_sizes: Expected each batch size once, got 16, 16."),
         ({"target_metric": float("nan")}, "target_metric: Input should be a finite number, got nan."),
-        ({"window_size": -1}, "window_size: Input should be greater than or equal to 0, got -1."),
         ({"max_epochs": 0}, "max_epochs: Input should be greater than 0, got 0."),
         ({"max_epoch": 3}, "Unknown field 'max_epoch'. Did you mean 'max_epochs'?"),
         ({"default_batch_size": 9}, "Expected default_batch_size among batch_sizes [8, 16, 32], got 9."),

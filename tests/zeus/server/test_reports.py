@@ -1,7 +1,5 @@
 """Reports that cannot be true are refused; trials that are voided have never been, in whichever order they are read."""
 
-from __future__ import annotations
-
 import logging
 import math
 import sqlite3

@@ -1,7 +1,5 @@
 """The published server's exchanges, replayed: what differs, and only that; promises of the OpenAPI document."""
 
-from __future__ import annotations
-
 import json
 import math
 from importlib import import_module
