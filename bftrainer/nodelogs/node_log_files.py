@@ -44,8 +44,16 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = lambda _:
     """Read a node log: native Parquet or CSV(.gz), or a pickled DataFrame, bare, gzipped or in a tar.
 
     The log starts with the nodes that the first `skip_events` rows leave idle, see `NodeLog.skip_rows`; `warn` is
-    called with one line for each assumption made. A `LogError` names file and row of what is no node log; an
-    `InputError` says that a pickle needs more than pandas and numpy data, a `SettingsError` that no row is left.
+    called with one line for each assumption made.
+
+    Raises
+    ------
+    LogError
+        If the file is missing or not a node log; the message names file and row.
+    InputError
+        If a pickle needs more than pandas and numpy data.
+    SettingsError
+        If no row is left.
     """
     path = Path(path)
     form = form_of(path, LogError)

@@ -141,7 +141,7 @@ def doubts_of_scaling(task_set: TaskSet, window_s: float) -> list[str]:
 
 def parse_scaling_model(text: str) -> ScalingModel:
     """Model from `linear` or `amdahl:F`, F the parallel fraction from 0 to 1; anything else is a `SettingsError`."""
-    kind, colon, fraction = text.partition(":")
+    kind, colon, fraction = str(text).partition(":")
     with suppress(ValueError, InvalidTaskError):
         if kind == "amdahl":
             return ScalingModel(float(fraction))
@@ -231,9 +231,16 @@ def time_fields(key: str, value: object) -> dict[str, Any]:
 def read_task_set(path: str | Path, scaling_path: str | Path | None = None, scaling: str | None = None) -> TaskSet:
     """Read a task set: native TOML, or pickled bounds (columns Tcup, Tcdw, Jmin, Jmax, Pmax, Tsub).
 
-    A task's curve is that in `scaling_path`, pickled scalability of the same tasks (columns Ns, Ps, Os, Tsub); else its
-    own; else, for pickled bounds, that in the file named like them with `JNPs` for `Jbnd`; else that of `scaling`:
-    `linear` or `amdahl:F`, by default linear at 1 work/s and node.
+    A task's curve is that in `scaling_path`; else its own; else, for pickled bounds, that in the file named like
+    them with `JNPs` for `Jbnd`; else `scaling`.
+
+    Parameters
+    ----------
+    path : str or Path
+    scaling_path : str or Path, optional
+        Pickled scalability of the same tasks: columns Ns, Ps, Os, Tsub.
+    scaling : str, optional
+        `linear` or `amdahl:F`; linear at 1 work/s and node if None.
 
     Raises
     ------
@@ -271,8 +278,17 @@ def read_task_set(path: str | Path, scaling_path: str | Path | None = None, scal
 def write_task_set(path: str | Path, tasks: Sequence[TaskSpec]) -> list[str]:
     """Write a task set in the form its name ends in: .toml, or .pkl (bounds, with Jbnd in the name).
 
-    Returns one line for each fact that the form cannot hold. An `OutputError` if the name ends in none of these, or a
-    file cannot be written; an `InvalidTaskError` for tasks that cannot be pickled: tuned ones, or without a date.
+    Returns
+    -------
+    list of str
+        One line for each fact that the form cannot hold.
+
+    Raises
+    ------
+    OutputError
+        If the name ends in none of these, or a file cannot be written.
+    InvalidTaskError
+        If the form cannot hold the tasks: pickled tasks need submission dates, and cannot be tuned.
     """
     path = Path(path)
     form = suffix_form(path)
