@@ -1,10 +1,14 @@
-"""Load, death and a database that goes away: nothing is lost, counted twice, or half-written."""
+"""Load, death, a full disk and half-open connections: nothing is lost, counted twice, or half-written."""
 
+import os
 import random
+import resource
+import socket
+import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 
 import httpx
@@ -18,6 +22,7 @@ from tests.zeus.server.support import SPEC, Server, free_port, server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 JOBS = ("t-dying", "t-other")
+HALF_OPEN, ASKED = 4_000, 300
 LOADED = SPEC | {
     "job_id": "t-load",
     "batch_sizes": [8, 16, 32, 64, 128, 256],
@@ -157,6 +162,41 @@ def test_the_server_dies_while_books_change(kind, request, tmp_path):
         running.kill()
 
 
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of twelve megabytes: the log that SQLite writes ahead takes four."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(folder)]
+    if os.geteuid() or subprocess.run(words, capture_output=True, check=False).returncode:
+        pytest.skip("only who may mount a file system can fill one")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk(small_disk, tmp_path):
+    """Reports that cannot be written are answered 503 and change nothing; with room again they are taken."""
+    url, ballast = f"sqlite:///{small_disk / 'bso.db'}", small_disk / "ballast"
+    with server(tmp_path, url) as running:
+        register(running.url)
+        told = Clients(running.url).work(20)
+        assert told.refused == []
+        with ballast.open("wb", buffering=0) as file, suppress(OSError):
+            while file.write(b"x" * 4096):
+                pass
+        assert set(told.work(30, 1).refused) == {503}
+        answer = httpx.get(f"{running.url}/jobs/batch_size", params={"job_id": LOADED["job_id"]})
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert answer.json() == {"message": "The database cannot be used at the moment; try again."}
+        assert httpx.get(f"{running.url}/healthz").status_code == 200
+        ballast.unlink()
+        after = Clients(running.url).work(20, 2)
+        assert (after.refused, len(after.acknowledged)) == ([], 20)
+        running.stop()
+    check_books(url, told)
+    check_books(url, after)
+
+
 def test_a_database_that_goes_away(tmp_path):
     """While PostgreSQL is down requests are answered 503, and the server is not ready; then all goes on."""
     with running_postgresql() as database:
@@ -176,3 +216,27 @@ def test_a_database_that_goes_away(tmp_path):
             told.work(20, 2)
             assert (len(told.refused), len(told.acknowledged)) == (3, 40)
         check_books(database.url, told)
+
+
+def test_half_sent_requests_keep_nobody_waiting(tmp_path):
+    """Beside 4,000 half-sent requests, 99 of 100 honest ones are answered within a second."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most < HALF_OPEN + 500:
+        pytest.skip("this machine allows too few open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with (
+        server(tmp_path, f"sqlite:///{tmp_path / 'bso.db'}", "--log-level", "warning") as running,
+        ExitStack() as stack,
+    ):
+        register(running.url)
+        for _ in range(HALF_OPEN):
+            line = stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
+            line.sendall(b"POST /report HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n")
+        waits = []
+        client = stack.enter_context(connect(running.url))
+        for _ in range(ASKED):  # each by a new connection
+            began = time.perf_counter()
+            answer = client.get("/jobs/batch_size", params={"job_id": "t-load"}, headers={"Connection": "close"})
+            waits.append(time.perf_counter() - began)
+            assert answer.status_code == 200
+    assert sorted(waits)[int(0.99 * ASKED)] < 1.0
