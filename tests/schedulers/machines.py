@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -100,7 +101,61 @@ SELECTED = {
 """What an export of a time holds: rows of sacct, a table (contained), a workload log (submitted), files (recorded)."""
 
 
-TABLE = ("start=begin", "end=finish", "nodes=hosts", "submit=queued", "job=job")
+FORMS = {
+    "alcf": (
+        "JOB_NAME,START_TIMESTAMP,END_TIMESTAMP,NODES_USED,LOCATION\n",
+        "{number}.x,{began:%F %T.000000},{ended:%F %T.000000},{count}.0,{hosts::}\n",
+    ),
+    "flux": ("", '{{"id": {number}, "t_run": {start}, "t_inactive": {end}, "nodelist": "{hosts:,}"}}\n'),
+    "lsf": (
+        "",
+        '"JOB_FINISH" "10.1" {end} {number} 1 1 {count} 0 0 0 {start} "u" "q" "" "" "" "h" "/" "" "" "" "f" 0 {count} '
+        '"2*{hosts:" "2*}" 64 1.0 "a job" "x"\n',
+    ),
+    "pbs": (
+        "",
+        "{at:%m/%d/%Y %T};{sign};{number}.s;queue=q qtime={submit} start={start} exec_host={hosts:/0-1+}/0-1{over}\n",
+    ),
+    "slurm": ("JobIDRaw|Submit|Start|End|NNodes|NodeList\n", "{number}|{submit}|{start}|{end}|{count}|{listed}\n"),
+    "slurm in UTC": (
+        "JobIDRaw|State|Start|End|NNodes|NodeList|JobName\n",
+        "{number}|COMPLETED|{began:%FT%T}|{ended:%FT%T}|{count}|{listed}|a|b\n",
+    ),
+    "swf": (
+        "; UnixStartTime: {low}\n; MaxNodes: {nodes}\n; MaxProcs: {processors}\n",
+        "{number} {queued} {waited} {ran} {used} -1 -1 {used} -1 -1 1 1 1 1 1 1 -1 -1{ids}\n",
+    ),
+    "table": ("job,queued,start,end,nodes\n", "{number},{submit},{start},{end},{hosts: }\n"),
+    "table (CSV)": ("began;finished;hosts;began by\n", "{began:%FT%T};{ended:%FT%T};{listed};x\n"),
+    "table (JSON lines)": ("", '{{"began": {start}000, "finished": {end}000.0, "hosts": ["{hosts:", "}"]}}\n'),
+    "table (TSV)": ("id\tbegan\tfinished\tn\n", "{number}\t{start}\t{end}\t{count}.0\n"),
+}
+"""Header and row of a job in formats, some in several forms."""
+
+
+class Hosts(tuple[str, ...]):
+    """Names that a format specification joins."""
+
+    def __format__(self, spec: str) -> str:
+        return spec.join(self)
+
+
+def format_job(form: str, number: int, start: int, end: int | str, hosts: Sequence[str], **more: Any) -> str:
+    """A job's row in a format; times are seconds since the epoch, but for an end that may be another word."""
+    began, ended = (datetime.fromtimestamp(at if isinstance(at, int) else start, UTC) for at in (start, end))
+    fields = {"submit": start, "at": ended, "began": began, "ended": ended, "start": start, "end": end} | more
+    return FORMS[form][1].format(
+        number=number, count=len(hosts), hosts=Hosts(hosts), listed=fold_hostlist(hosts), **fields
+    )
+
+
+def format_pbs(number: int, start: int, end: int, hosts: Sequence[str], **more: Any) -> list[tuple[int, str]]:
+    """Lines of a job's start and end in PBS's log, with their times."""
+    signs = (start, "S", ""), (end, "E", f" end={end}")
+    return [(at, format_job("pbs", number, start, at, hosts, sign=sign, over=over, **more)) for at, sign, over in signs]
+
+
+TABLE = ("start=start", "end=end", "nodes=nodes", "submit=queued", "job=job")
 
 
 def export(made: Machine, kind: str, low: int, high: int) -> list[Ran]:
@@ -115,28 +170,15 @@ def written(folder: Path, made: Machine, kind: str, low: int, high: int) -> tupl
     """Write an export; its format, file, and settings."""
     name, path, records = WRITTEN.get(kind, "slurm"), folder / f"{kind}.log", []
     for job in export(made, kind, low, high):
-        hosts, count = made.names(job.nodes), len(job.nodes)
-        if name == "swf":
-            times = f"{job.number} {job.submit - low} {job.start - job.submit} {job.end - job.start}"
-            records.append(f"{times} {count} -1 -1 {count} -1 -1 1 1 1 1 1 1 -1 -1")
-        elif name == "table":
-            records.append(f"{job.number},{job.submit},{job.start},{job.end},{' '.join(hosts)}")
-        elif name == "slurm":
-            end = "Unknown" if kind == "overlap" and job.end >= high else job.end
-            records.append(f"{job.number}|{job.submit}|{job.start}|{end}|{count}|{fold_hostlist(hosts)}")
+        hosts, end = made.names(job.nodes), "Unknown" if kind == "overlap" and job.end >= high else job.end
+        if name == "pbs":
+            both = format_pbs(job.number, job.start, job.end, hosts, submit=job.submit)
+            records += [(at, line) for at, line in both if low <= at < high]
         else:
-            fields = f"queue=q qtime={job.submit} start={job.start} exec_host={'+'.join(f'{host}/0' for host in hosts)}"
-            for second, sign in ((job.start, "S"), (job.end, "E")):
-                if low <= second < high:
-                    shown = datetime.fromtimestamp(second, UTC).strftime("%m/%d/%Y %H:%M:%S")
-                    ending = f" end={job.end}" * (sign == "E")
-                    records.append((second, f"{shown};{sign};{job.number}.s;{fields}{ending}"))
-    header = {
-        "swf": [f"; UnixStartTime: {low}", f"; MaxNodes: {made.nodes}", f"; MaxProcs: {made.nodes}"],
-        "slurm": ["JobIDRaw|Submit|Start|End|NNodes|NodeList"],
-        "table": ["job,queued,begin,finish,hosts"],
-    }
-    lines = [line for _, line in sorted(records)] if name == "pbs" else records
-    path.write_text("\n".join([*header.get(name, []), *lines, ""]))
+            queued = {"queued": job.submit - low, "waited": job.start - job.submit, "ran": job.end - job.start}
+            own = {"submit": job.submit, "used": len(hosts), "ids": ""} | queued
+            records.append((0, format_job(name, job.number, job.start, end, hosts, **own)))
+    lines = [line for _, line in (sorted(records) if name == "pbs" else records)]
+    path.write_text(FORMS[name][0].format(low=low, nodes=made.nodes, processors=made.nodes) + "".join(lines))
     whole = {} if name == "swf" else {"nodes": fold_hostlist(made.names(range(made.nodes))), "unseen": "idle"}
     return name, path, whole | ({"map": TABLE} if name == "table" else {})

@@ -52,18 +52,13 @@ def imported(tmp_path):
     return run
 
 
-def idle(done):
-    """Idle intervals by node, in seconds."""
-    return idle_of(done.log)
-
-
 JOBS = rows((90, 120, "n[1-2]"), (150, 250, "n2"), (10, 20, "n3"))
 
 
 def test_window(imported):
     """Only what is inside the window counts; what goes on beyond its ends fills it up to them."""
     done = imported(JOBS)
-    assert idle(done) == {"n1": [(120, 200)], "n2": [(120, 150)], "n3": [(100, 200)]}
+    assert idle_of(done.log) == {"n1": [(120, 200)], "n2": [(120, 150)], "n3": [(100, 200)]}
     assert (done.log.start_ns, done.log.end_ns) == (100 * NS, 200 * NS)
     quality = done.quality
     assert (quality.records, quality.kept, quality.outside_window, dict(quality.dropped)) == (3, 3, 1, {})
@@ -71,9 +66,9 @@ def test_window(imported):
     assert quality.busy_node_s == {"job": 20 + 20 + 50}
     # Times of the window are those of the zone.
     other = imported(JOBS, zone="+01:00", start="1970-01-01T01:01:40", end="1970-01-01T01:03:20")
-    assert (idle(other), other.quality.zone) == (idle(done), "+01:00")
+    assert (idle_of(other.log), other.quality.zone) == (idle_of(done.log), "+01:00")
     # A window in which nothing ran is one in which everything was idle.
-    assert idle(imported(rows((10, 20, "n1"), (500, 600, "n1")))) == {"n1": [(100, 200)]}
+    assert idle_of(imported(rows((10, 20, "n1"), (500, 600, "n1"))).log) == {"n1": [(100, 200)]}
 
 
 def test_records_add_up(imported):
@@ -88,7 +83,7 @@ def test_records_add_up(imported):
     with pytest.raises(LogError, match=r"sacct.txt:9: Expected 6 columns, got 3 \(1 of 8 records are unusable"):
         imported(text, max_bad=0.1)
     shared = imported(rows((100, 140, "n1"), (120, 160, "n1")))
-    assert (idle(shared), shared.quality.overlap_factor) == ({"n1": [(160, 200)]}, 80 / 60)
+    assert (idle_of(shared.log), shared.quality.overlap_factor) == ({"n1": [(160, 200)]}, 80 / 60)
 
 
 def test_a_window_that_is_not_asked_for(imported):
@@ -136,7 +131,7 @@ def test_unseen_nodes(imported):
     absent, idle_ones = imported(JOBS, nodes="n[0-4]"), imported(JOBS, nodes="n[0-4]", unseen="idle")
     assert absent.log.nodes == ("n1", "n2", "n3")
     assert idle_ones.log.nodes == ("n0", "n1", "n2", "n3", "n4")
-    assert idle(idle_ones)["n4"] == [(100, 200)]
+    assert idle_of(idle_ones.log)["n4"] == [(100, 200)]
     for done in (absent, idle_ones):
         assert (done.quality.nodes_seen, done.quality.nodes_unseen) == (3, 2)
     done = imported(JOBS, nodes="n1 idle\nn2 down*\nn3 idle\nn4 drained\nn5 idle\n", unseen="idle")
@@ -158,7 +153,7 @@ def test_partitions(imported):
     """Nodes of a partition are those of the inventory, or else those that ran its jobs, also outside the window."""
     text = rows((10, 20, "n1", "gpu"), (120, 130, "n[1-2]", "batch"), (140, 150, "n3", "batch"))
     done = imported(text, partitions=("gpu",))
-    assert idle(done) == {"n1": [(100, 120), (130, 200)]}
+    assert idle_of(done.log) == {"n1": [(100, 120), (130, 200)]}
     assert done.log.provenance["partitions"] == {"batch": "n1", "gpu": "n1"}
     assert any("ran its jobs" in note for note in done.quality.notes)
     done = imported(text, partitions=("big",), nodes="n1|big|idle\nn3|big|idle\nn2|small|idle\n")
@@ -182,7 +177,7 @@ def test_excluded_nodes(imported):
 def test_downtimes(imported):
     """A node that is down is not idle; without downtimes idle time is an upper bound, and that is noted."""
     done = imported(JOBS, downtimes="node,start,end\nn1,130,140\nn3,180,None\nn9.site.org,0,900\n")
-    assert idle(done) == {"n1": [(120, 130), (140, 200)], "n2": [(120, 150)], "n3": [(100, 180)]}
+    assert idle_of(done.log) == {"n1": [(120, 130), (140, 200)], "n2": [(120, 150)], "n3": [(100, 180)]}
     assert done.quality.busy_node_s == {"job": 90, "down": 30}
     assert not any("upper bound" in note for note in done.quality.notes)
     assert any("upper bound" in note for note in imported(JOBS).quality.notes)
@@ -213,7 +208,7 @@ def test_forms_of_downtimes(imported, text, spans):
     wanted = [(low, high) for low, high in pairwise(busy) if (low, high) not in spans]
     for setting, cause in (("downtimes", "down"), ("reservations", "reserved")):
         done = imported(JOBS, **{setting: text})
-        assert (idle(done)["n3"], cause in done.quality.busy_node_s) == (wanted, "DRAIN" not in text)
+        assert (idle_of(done.log)["n3"], cause in done.quality.busy_node_s) == (wanted, "DRAIN" not in text)
 
 
 @pytest.mark.parametrize(("listed", "nodes"), [("[01-02]", ("01", "02")), ("10-03", ("10-03", "10-04"))])
@@ -221,7 +216,7 @@ def test_downtimes_of_names_that_are_numbers(imported, listed, nodes):
     """Leading zeros, and numbers of racks, are parts of names."""
     text = rows(*((90, 110, node) for node in nodes))
     down = imported(text, downtimes=f"node|start|end\n{listed}|150|160\n")
-    assert idle(down)[nodes[0]] == [(110, 150), (160, 200)]
+    assert idle_of(down.log)[nodes[0]] == [(110, 150), (160, 200)]
 
 
 def test_downtimes_in_local_times(imported):
@@ -247,7 +242,7 @@ def test_bad_rows_of_downtimes_count_against_max_bad(imported, row, message):
     with pytest.raises(LogError, match=rf"downtimes:3: {message}.* \(1 of 2 records are unusable"):
         imported(JOBS, downtimes=text)
     done = imported(JOBS, downtimes=text, max_bad=0.5)
-    assert idle(done)["n1"] == [(120, 150), (160, 200)]
+    assert idle_of(done.log)["n1"] == [(120, 150), (160, 200)]
     assert any("1 of 2 rows of" in note and "are unusable" in note for note in done.quality.notes)
     for other, fault in (
         ("node|from|end\n", r"downtimes:1: Expected a column timestart or starttime or start for start, got none\."),
@@ -260,7 +255,7 @@ def test_bad_rows_of_downtimes_count_against_max_bad(imported, row, message):
 def test_unknown_intervals(imported):
     """Nodes of a list that cannot be trusted are not idle, and counted."""
     done = imported(f"{HEADER}\n1||110|150|7|n1\n2||100|110|1|n1\n")
-    assert (idle(done), done.quality.unknown) == ({"n1": [(150, 200)]}, 1)
+    assert (idle_of(done.log), done.quality.unknown) == ({"n1": [(150, 200)]}, 1)
     assert done.quality.busy_node_s == {"job": 10, "unknown": 40}
 
 
@@ -281,7 +276,7 @@ def test_unknown_intervals(imported):
 )
 def test_gaps_and_holes(imported, spans, settings, left):
     """Short gaps between jobs are clean-up; short idle intervals anywhere are not offered if so wished."""
-    assert idle(imported(rows(*((*span, "n1") for span in spans)), **settings)) == {"n1": left}
+    assert idle_of(imported(rows(*((*span, "n1") for span in spans)), **settings).log) == {"n1": left}
 
 
 def test_provenance(imported, tmp_path):
@@ -353,7 +348,7 @@ west|n2|150|200|POWERED_DOWN
 def test_two_clusters(imported):
     """Nodes of one name on two clusters are two nodes, jobs of one number two jobs; a repeated row is one."""
     done = imported(CLUSTERS, downtimes=EVENTS)
-    assert idle(done) == {
+    assert idle_of(done.log) == {
         "east/n1": [(120, 200)],
         "east/n2": [(120, 130), (140, 200)],
         "west/n1": [(120, 150), (160, 200)],
@@ -369,12 +364,12 @@ def test_two_clusters(imported):
 def test_one_of_two_clusters(imported):
     """A cluster that is picked has nodes of its own names; rows of the other are counted. Causes can be offered."""
     done = imported(CLUSTERS, downtimes=EVENTS, cluster="west")
-    assert idle(done) == {"n1": [(120, 150), (160, 200)], "n2": [(120, 150)]}
+    assert idle_of(done.log) == {"n1": [(120, 150), (160, 200)], "n2": [(120, 150)]}
     assert done.quality.dropped == {"of another cluster": 1, "duplicate": 1}
     with pytest.raises(SettingsError, match=r"Unknown cluster 'wets'\. Did you mean 'west'"):
         imported(CLUSTERS, cluster="wets")
     offered = imported(CLUSTERS, downtimes=EVENTS, cluster="west", offer=("powered-down",))
-    assert idle(offered)["n2"] == [(120, 200)]
+    assert idle_of(offered.log)["n2"] == [(120, 200)]
 
 
 class Diary(Importer):
@@ -411,7 +406,7 @@ def test_importers_of_other_packages(tmp_path, monkeypatch):
     (tmp_path / "a").write_text("09/01/2026 08:00:00;Q;1;\n")
     for name in ("dear", f"{__name__}:Diary", "auto"):
         done = import_log(name, [tmp_path / "a"], ImportSettings(**WINDOW))
-        assert (done.quality.format, idle(done)) == ("diary", {"n1": [(100, 120), (150, 200)]})
+        assert (done.quality.format, idle_of(done.log)) == ("diary", {"n1": [(100, 120), (150, 200)]})
 
 
 @pytest.mark.parametrize(

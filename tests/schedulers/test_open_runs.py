@@ -9,6 +9,7 @@ import pytest
 
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
+from tests.schedulers.machines import FORMS, format_job
 
 EIGHT, HOUR = 1788249600, 3600  # 2026-09-01 08:00 UTC
 MORNING = {"start": str(EIGHT), "end": str(EIGHT + 4 * HOUR), "window": "asked"}
@@ -44,7 +45,7 @@ def imported(tmp_path, form, *texts, **settings):
     for number, text in enumerate(texts):
         paths.append(tmp_path / f"{number}.log")
         paths[-1].write_text(text)
-    column = "nodes=nodes" if texts[0].startswith(TABLE) else "count=n"
+    column = "count=n" if texts[0].startswith(COUNTS) else "nodes=nodes"
     own = {"map": ("start=start", "end=end", column, "job=job")} if form == "table" else {}
     return import_log(form, paths, ImportSettings(**(MORNING | own | settings))).quality
 
@@ -142,15 +143,7 @@ def run_machine(rng, nodes=20, days=28):
     return sorted(jobs, key=lambda job: job[1])
 
 
-ROWS = {
-    "slurm": "{number}|{start}|{end}|1|{node}\n",
-    "pbs": "09/01/2026 00:00:00;E;{number}.s;start={start} end={end} exec_host={node}/0\n",
-    "lsf": '"JOB_FINISH" "10.1" {end} {number} 1 1 1 0 0 0 {start} "u" "q" "" "" "" "h" "/" "" "" "" "f" 0 1 "{node}" '
-    '64 1.0 "a" "x"\n',
-    "flux": '{{"id": {number}, "t_run": {start}, "t_inactive": {end}, "nodelist": "{node}"}}\n',
-    "table": "{number},{start},{end},{node}\n",
-}
-HEADERS = {"slurm": "JobIDRaw|Start|End|NNodes|NodeList\n", "table": TABLE}
+FORMATS = ("slurm", "pbs", "lsf", "flux", "table")
 NO_END = {"slurm": "Unknown", "flux": 0}
 
 
@@ -159,9 +152,9 @@ def write_log(form, jobs, lost=()):
     rows = []
     for number, start, end, node in jobs:
         over = NO_END.get(form, "") if number in lost else end
-        row = ROWS[form].format(number=number, start=start, end=over, node=node)
-        rows.append(row.replace(";E;", ";S;") if number in lost else row)
-    return HEADERS.get(form, "") + "".join(rows)
+        own = {"sign": "S", "over": ""} if number in lost else {"sign": "E", "over": f" end={end}"}
+        rows.append(format_job(form, number, start, over, [node], submit="", **own))
+    return FORMS[form][0] + "".join(rows)
 
 
 @pytest.mark.parametrize("form", ["slurm", "pbs", "flux", "table"])
@@ -207,7 +200,7 @@ def imported_lives(tmp_path, some, form="slurm", **settings):
     return imported(tmp_path, form, write_log(form, some), **TRUSTED | settings)
 
 
-@pytest.mark.parametrize("form", ROWS)
+@pytest.mark.parametrize("form", FORMATS)
 def test_renamed_node_is_not_idle_under_either_name(tmp_path, form):
     """What follows the last record of a name, and what comes before its first, is left out and named."""
     quality = imported_lives(tmp_path, jobs(WEEKS), form)

@@ -238,7 +238,7 @@ def given(number):
 def accounted(**changes):
     """A job of accounting, on node n1 from 10 to 20 s."""
     times = {"start": DAY + 10, "end": DAY + 20, "submission": DAY, "elapsed": 10, "suspended": 0}
-    job = {"job_id": 7, "allocation_nodes": 1, "nodes": "n1", "partition": "p", "state": {"current": ["COMPLETED"]}}
+    job = {"job_id": 7, "allocation_nodes": 1, "nodes": "n1", "partition": "p|q", "state": {"current": ["COMPLETED"]}}
     return job | {"time": times | changes.pop("time", {})} | changes
 
 
@@ -277,16 +277,6 @@ def test_jobs_of_accounting(tmp_path, job, span):
     assert dict(reading.tally.dropped) == ({span: 1} if isinstance(span, str) else {})
     assert reading.tally.bad == (span == "impossible time")
     assert not reading.tally.bad or "jobs.json:2: Expected times such as" in reading.tally.examples[0]
-
-
-@pytest.mark.parametrize("spread", [None, 2])
-def test_jobs_of_the_controller(tmp_path, spread):
-    """`squeue --json` has times beside the job; a job that runs has the end that its limit allows."""
-    job = {"job_id": 8, "nodes": "n[1-2]", "node_count": given(2), "job_state": ["RUNNING"], "partition": "p|q"}
-    job |= {"start_time": given(DAY + 10), "end_time": given(DAY + 3600), "submit_time": given(DAY)}
-    done = job | {"job_state": "COMPLETED", "end_time": DAY + 30, "start_time": DAY + 20, "job_id": 9}
-    _, jobs = read_json(tmp_path, json.dumps({"jobs": [job, done], "last_update": given(DAY + 60)}, indent=spread))
-    assert jobs == [("n1,n2", 10, OPEN_END, BusyKind.JOB), ("n1,n2", 20, 30, BusyKind.JOB)]
 
 
 def test_many_jobs(tmp_path, monkeypatch):

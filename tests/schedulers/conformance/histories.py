@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from bftrainer.files.writing import seal_line
 from bftrainer.nodelogs.hostlist import fold_hostlist
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.node_states import KIND, Cause, poll_line, session_line
+from tests.schedulers.machines import FORMS, format_job, format_pbs
 
 DAY = 1788220800  # 2026-09-01
 START, END = 100, 400
 NODES = ("n1", "n2", "n3", "n4")
+COLUMNS = ("start=began", "end=Finished")
 
 
 @dataclass(frozen=True)
@@ -79,26 +82,33 @@ def _iso(second: int, form: str = "%Y-%m-%dT%H:%M:%S") -> str:
     return datetime.fromtimestamp(DAY + second, UTC).strftime(form)
 
 
-def _named(folder: Path, history: History, name: str, text: str) -> Written:
-    """A log with a table of downtimes beside it."""
+def _written(folder: Path, name: str, text: str, **settings: Any) -> Written:
     (folder / name).write_text(text)
-    settings: dict[str, Any] = {"nodes": fold_hostlist(NODES), "unseen": "idle"}
+    return Written((folder / name,), settings)
+
+
+def _named(folder: Path, history: History, name: str, text: str, **settings: Any) -> Written:
+    """A log with a table of downtimes beside it."""
+    settings |= {"nodes": fold_hostlist(NODES), "unseen": "idle"}
     if history.downtimes:
         rows = "".join(f"{node},{DAY + start},{DAY + end}\n" for node, start, end in history.downtimes)
         (folder / "downtimes.csv").write_text(f"node,start,end\n{rows}")
         settings["downtimes"] = (folder / "downtimes.csv",)
-    return Written((folder / name,), settings)
+    return _written(folder, name, text, **settings)
 
 
-def slurm(folder: Path, history: History) -> Written:
-    """Rows of sacct, times in UTC."""
+def _rows(history: History, form: str) -> str:
+    """Rows of jobs under their header."""
     rows = [
-        f"{number}|COMPLETED|{_iso(job.start)}|{_iso(job.end)}|{len(job.nodes)}|{fold_hostlist(job.nodes)}|a|b"
+        format_job(form, number, DAY + job.start, DAY + job.end, job.nodes)
         for number, job in enumerate(history.jobs, start=1)
     ]
-    text = "\n".join(["JobIDRaw|State|Start|End|NNodes|NodeList|JobName", *rows, ""])
-    written = _named(folder, history, "sacct.txt", text)
-    return Written(written.paths, written.settings | {"zone": "UTC"})
+    return FORMS[form][0] + "".join(rows)
+
+
+def in_rows(form: str, name: str, **settings: Any) -> Callable[[Path, History], Written]:
+    """Write rows of one of the forms that name nodes."""
+    return lambda folder, history: _named(folder, history, name, _rows(history, form), **settings)
 
 
 def _set(number: int) -> dict[str, Any]:
@@ -151,65 +161,13 @@ def slurm_controller(folder: Path, history: History) -> Written:
 
 def pbs(folder: Path, history: History) -> Written:
     """Starts and ends in two files, as if the day changed in between."""
-    lines = []
-    for number, job in enumerate(history.jobs, start=1):
-        fields = f"queue=q start={DAY + job.start} exec_host={'+'.join(f'{node}/0-1' for node in job.nodes)}"
-        lines.append((job.start, f"{_iso(job.start, '%m/%d/%Y %H:%M:%S')};S;{number}.s;{fields}"))
-        lines.append((job.end, f"{_iso(job.end, '%m/%d/%Y %H:%M:%S')};E;{number}.s;{fields} end={DAY + job.end}"))
-    lines.sort()
+    jobs = enumerate(history.jobs, start=1)
+    both = (format_pbs(number, DAY + job.start, DAY + job.end, job.nodes) for number, job in jobs)
+    lines = [line for _, line in sorted(chain.from_iterable(both))]
     half = len(lines) // 2
-    (folder / "later").write_text("".join(f"{line}\n" for _, line in lines[half:]))
-    written = _named(folder, history, "earlier", "".join(f"{line}\n" for _, line in lines[:half]))
+    (folder / "later").write_text("".join(lines[half:]))
+    written = _named(folder, history, "earlier", "".join(lines[:half]))
     return Written((folder / "later", *written.paths), written.settings)
-
-
-def lsf(folder: Path, history: History) -> Written:
-    """Records of finished jobs."""
-    lines = []
-    for number, job in enumerate(history.jobs, start=1):
-        hosts = " ".join(f'"2*{node}"' for node in job.nodes)
-        lines.append(
-            f'"JOB_FINISH" "10.1" {DAY + job.end} {number} 1 1 {len(job.nodes)} 1 0 0 {DAY + job.start} "u" "q" "" "" '
-            f'"" "h" "/" "" "" "" "f" 0 {len(job.nodes)} {hosts} 64 1.0 "a job" "x"\n'
-        )
-    return _named(folder, history, "lsb.acct", "".join(lines))
-
-
-def alcf(folder: Path, history: History) -> Written:
-    """A job table."""
-    rows = [
-        f"{number}.x,{_iso(job.start, '%Y-%m-%d %H:%M:%S.000000')},{_iso(job.end, '%Y-%m-%d %H:%M:%S.000000')},"
-        f"{len(job.nodes)}.0,{':'.join(job.nodes)}\n"
-        for number, job in enumerate(history.jobs)
-    ]
-    header = "JOB_NAME,START_TIMESTAMP,END_TIMESTAMP,NODES_USED,LOCATION\n"
-    return _named(folder, history, "djc.csv", header + "".join(rows))
-
-
-def _table(folder: Path, history: History, name: str, used: str) -> Written:
-    """Settings that tell the columns of a table."""
-    mapped = ("start=began", "end=Finished", *used.split(","))
-    if used.startswith("count"):
-        return Written((folder / name,), {"map": mapped, "nodes": str(len(NODES))})
-    return Written((folder / name,), _named(folder, history, "ignored", "").settings | {"map": mapped})
-
-
-def table_csv(folder: Path, history: History) -> Written:
-    """A table of our own with semicolons, local times, and nodes in a hostlist."""
-    rows = "".join(f"{_iso(job.start)};{_iso(job.end)};{fold_hostlist(job.nodes)};x\n" for job in history.jobs)
-    (folder / "jobs.csv").write_text(f"began;finished;hosts;began by\n{rows}")
-    written = _table(folder, history, "jobs.csv", "nodes=hosts")
-    return Written(written.paths, written.settings | {"zone": "UTC"})
-
-
-def table_json(folder: Path, history: History) -> Written:
-    """JSON lines with milliseconds and lists of nodes; one has an end that is not known."""
-    rows = [
-        {"began": 1000 * (DAY + job.start), "finished": 1000 * (DAY + job.end) + 0.0, "hosts": [*job.nodes]}
-        for job in history.jobs
-    ]
-    (folder / "jobs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return _table(folder, history, "jobs.jsonl", "nodes=hosts")
 
 
 def table_parquet(folder: Path, history: History) -> Written:
@@ -223,16 +181,14 @@ def table_parquet(folder: Path, history: History) -> Written:
         "embedding": pa.array([[0.5]] * len(history.jobs), pa.list_(pa.float64())),
     }
     pq.write_table(pa.table(columns), folder / "jobs.parquet")
-    return _table(folder, history, "jobs.parquet", "nodes=hosts,job=job")
+    written = _named(folder, history, "ignored", "", map=(*COLUMNS, "nodes=hosts", "job=job"))
+    return Written((folder / "jobs.parquet",), written.settings)
 
 
 def table_counts(folder: Path, history: History) -> Written:
     """A table with tabs that counts nodes."""
-    rows = "".join(
-        f"{number}\t{DAY + job.start}\t{DAY + job.end}\t{len(job.nodes)}.0\n" for number, job in enumerate(history.jobs)
-    )
-    (folder / "jobs.tsv").write_text(f"id\tbegan\tfinished\tn\n{rows}")
-    return _table(folder, history, "jobs.tsv", "count=n")
+    settings = {"map": (*COLUMNS, "count=n"), "nodes": str(len(NODES))}
+    return _written(folder, "jobs.tsv", _rows(history, "table (TSV)"), **settings)
 
 
 def flux(folder: Path, history: History) -> Written:
@@ -259,8 +215,7 @@ def spot(folder: Path, history: History) -> Written:
         edges = np.flatnonzero(np.diff(np.concatenate(([False], cells, [False])).astype(int)))
         for start, end in edges.reshape(-1, 2).tolist():
             events += [(start * 1000, f"add,{node}"), (end * 1000, f"remove,{node}")]
-    (folder / "spot.csv").write_text("".join(f"{time},{what}\n" for time, what in sorted(events)))
-    return Written((folder / "spot.csv",), {})
+    return _written(folder, "spot.csv", "".join(f"{time},{what}\n" for time, what in sorted(events)))
 
 
 def watch(folder: Path, history: History) -> Written:
@@ -284,17 +239,16 @@ def swf_with_ids(folder: Path, history: History) -> Written:
 
 def swf(folder: Path, history: History) -> Written:
     """Lines that count processors, two a node."""
-    (folder / "log.swf").write_text(_swf(history, lambda _: ""))
-    return Written((folder / "log.swf",), {})
+    return _written(folder, "log.swf", _swf(history, lambda _: ""))
 
 
 def _swf(history: History, ids: Callable[[Job], str]) -> str:
-    lines = [f"; UnixStartTime: {DAY}", f"; MaxNodes: {len(NODES)}", f"; MaxProcs: {2 * len(NODES)}"]
+    lines = [FORMS["swf"][0].format(low=DAY, nodes=len(NODES), processors=2 * len(NODES))]
     for number, job in enumerate(history.jobs, start=1):
-        used = 2 * len(job.nodes)
-        times = f"{number} {job.start // 2} {job.start - job.start // 2} {job.end - job.start}"
-        lines.append(f"{times} {used} -1 -1 {used} -1 -1 1 1 1 1 1 1 -1 -1{ids(job)}")
-    return "\n".join(lines) + "\n"
+        queued = {"queued": job.start // 2, "waited": job.start - job.start // 2, "ran": job.end - job.start}
+        own = {"used": 2 * len(job.nodes), "ids": ids(job)} | queued
+        lines.append(format_job("swf", number, job.start, job.end, job.nodes, **own))
+    return "".join(lines)
 
 
 def _count_changes(history: History, form: str) -> list[str]:
@@ -305,35 +259,34 @@ def _count_changes(history: History, form: str) -> list[str]:
 
 def counts(folder: Path, history: History) -> Written:
     """Rows of time and count."""
-    (folder / "counts.csv").write_text("timestamp,count\n" + "".join(_count_changes(history, "%Y-%m-%dT%H:%M:%SZ,")))
-    return Written((folder / "counts.csv",), {"nodes": str(len(NODES))})
+    text = "timestamp,count\n" + "".join(_count_changes(history, "%Y-%m-%dT%H:%M:%SZ,"))
+    return _written(folder, "counts.csv", text, nodes=str(len(NODES)))
 
 
 def counts_dated(folder: Path, history: History) -> Written:
     """Rows of date, time and count, the latest first."""
-    (folder / "spot.txt").write_text("".join(reversed(_count_changes(history, "%Y-%m-%d, %H:%M:%S, "))))
-    return Written((folder / "spot.txt",), {"nodes": str(len(NODES))})
+    text = "".join(reversed(_count_changes(history, "%Y-%m-%d, %H:%M:%S, ")))
+    return _written(folder, "spot.txt", text, nodes=str(len(NODES)))
 
 
 def counts_sampled(folder: Path, history: History) -> Written:
     """How many nodes are idle at every second of the window."""
     document = {"metadata": {"gap_seconds": 1.0}, "data": history.idle().sum(axis=0).tolist()}
-    (folder / "counts.json").write_text(json.dumps(document))
-    return Written((folder / "counts.json",), {"nodes": str(len(NODES))})
+    return _written(folder, "counts.json", json.dumps(document), nodes=str(len(NODES)))
 
 
 NAMED = {
-    "alcf": alcf,
+    "alcf": in_rows("alcf", "djc.csv"),
     "flux": flux,
-    "lsf": lsf,
+    "lsf": in_rows("lsf", "lsb.acct"),
     "pbs": pbs,
-    "slurm": slurm,
+    "slurm": in_rows("slurm in UTC", "sacct.txt", zone="UTC"),
     "slurm (sacct --json)": slurm_accounting,
     "slurm (squeue --json)": slurm_controller,
     "spot": spot,
     "swf": swf_with_ids,
-    "table (CSV)": table_csv,
-    "table (JSON lines)": table_json,
+    "table (CSV)": in_rows("table (CSV)", "jobs.csv", map=(*COLUMNS, "nodes=hosts"), zone="UTC"),
+    "table (JSON lines)": in_rows("table (JSON lines)", "jobs.jsonl", map=(*COLUMNS, "nodes=hosts")),
     "table (Parquet)": table_parquet,
     "watch": watch,
 }
