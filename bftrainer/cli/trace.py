@@ -17,7 +17,7 @@ from bftrainer.cli.imports import log_option
 from bftrainer.cli.spot import MINUTES, model_options
 from bftrainer.cli.terminal import note, print_figures, print_table
 from bftrainer.cli.usage import FILE
-from bftrainer.errors import InputError, LogError, SettingsError, at_place
+from bftrainer.errors import InputError, LogError, OutputError, SettingsError, at_place
 from bftrainer.files.opening import whole_bytes
 from bftrainer.files.writing import replacing
 
@@ -149,10 +149,13 @@ def convert(
     place = target or output
     if place is None or (target and output):
         raise click.UsageError("Expected one place for the output, as an argument or after -o.")
-    is_task_set = to is None and suffix_form(place) in (Form.TOML, Form.PICKLE)
+    form = None if to else suffix_form(place)
+    is_task_set = form in (Form.TOML, Form.PICKLE)
     # What may be written beside it is as precious.
     files = [place, scalability_path(place)] if is_task_set else [place] if to else node_log_files(place)
     usage.refuse_files(*files, force=force)
+    if form is Form.PICKLE and scalability_path(place) is None:
+        raise OutputError(f"{place}: Expected Jbnd in a task set's name; node logs become .parquet, .csv or .csv.gz.")
     if is_task_set:
         task_set = read_task_set(source, scalability, scaling)
         for warning in (*task_set.warnings, *write_task_set(place, task_set.tasks)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -95,7 +96,7 @@ def number_texts(texts: pd.Series[str], number: Callable[[str], int]) -> NDArray
 def _expand_piece(expand: Expand, text: str) -> tuple[str, ...] | None:
     """Names of the nodes of a range or list; None if it is refused."""
     try:
-        return tuple(expand(text))
+        return tuple(map(sys.intern, expand(text)))  # lists share their names
     except LogError:
         return None
 

@@ -256,7 +256,8 @@ def check_results(here: Path, command: Command, allowed: list[dict[str, str]]) -
 def go_on(here: Path, name: str, rng: random.Random, variant: str) -> None:
     """Resume the command, or call it again: it gives what it gives without trouble, and nothing else is left."""
     command, wanted, ended = COMMANDS[name], reference(name, variant), None
-    others = (here / "out" / "sweep.parquet").exists()  # of another sweep, whose runs would stay
+    others = (here / "out/sweep.parquet").exists()  # of another sweep, whose runs would stay
+    others |= any(str(run.relative_to(here)) not in wanted.facts for run in here.glob("out/runs/[!.]*"))
     # What has no place of its own, and was begun, would get another one.
     if command.resume and not others and (rng.random() < 0.6 or not command.results):
         logs = next((here / "logs").iterdir(), None) if (here / "logs").exists() else None
