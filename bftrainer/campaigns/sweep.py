@@ -281,8 +281,9 @@ def open_sweep(path: Path, names: Iterable[str], *, has_leave: bool) -> Iterator
 def _drop_results(path: Path, keys: Collection[str]) -> None:
     """Delete table and runs of an earlier sweep; an `OutputError` if other files are where a run of `keys` goes."""
     places = [place for place in sorted((path / RUNS).iterdir()) if place.is_dir() and not place.is_symlink()]
-    # Of one that a killed process was deleting no summary is left, and at last nothing.
-    runs = [run for run in places if written_files(run) or not any(run.iterdir())]
+    # Of a run that a killed process was deleting an empty directory may be left.
+    left = {place for place in places if _KEY.fullmatch(place.name) and not any(place.iterdir())}
+    runs = [place for place in places if place in left or SUMMARY in written_files(place)]
     for run in runs:
         if run.name in keys:
             directories.check_free(run, force=True)

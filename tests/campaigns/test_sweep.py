@@ -280,6 +280,21 @@ def test_force_computes_all_anew(swept, tmp_path):
     assert [anew[name] for name in steady] == [alone[name] for name in steady]
 
 
+def test_force_clears_what_a_killed_one_left(swept, tmp_path):
+    """Runs that it had begun to delete, or had emptied, go too; an empty folder of another name stays."""
+    swept("[grid]\nTfwd = [5, 10]")
+    runs = tmp_path / "out" / "runs"
+    begun, emptied = runs.iterdir()
+    (begun / "summary.json").unlink()
+    shutil.rmtree(emptied)
+    emptied.mkdir()
+    (runs / "mine").mkdir()
+    swept("[grid]\nTfwd = [15]", force=True)
+    names = {run.name for run in runs.iterdir()}
+    assert len(names) == 2
+    assert "mine" in names - {begun.name, emptied.name}
+
+
 def test_a_refused_sweep_replaces_nothing(swept, tmp_path):
     """Faults are found before earlier results are deleted, and before there is a directory."""
     with pytest.raises(SettingsError, match="absent"):
