@@ -24,7 +24,6 @@ _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _TONES = {"green": "good", "amber": "fair", "red": "poor", "gray": ""}
 _GRANTS = {"named": "as now", "chosen": "harvester chooses nodes", "notice": "two minutes' notice"}
 _NOT_COUNTED = " Gray: mostly empty (more than half of the nodes are idle); the line does not count what is done then."
-_OF_ALL = "Shares are of all idle time, also that while the machine stood mostly empty."
 _DOUBTED = "Without a verdict, these figures say what would come out if the log could be trusted."
 _WORDS: dict[str, tuple[str, Unit | None]] = {
     "worth_share": ("least share of the machine that is worth it", "share"),
@@ -63,7 +62,9 @@ def assessment_page(result: Assessment) -> Page:
     has_empty = bool(result["idle"]["mostly_empty"]["node_hours"])
     # What is not counted may be more than any loss, and without a verdict there is nothing to limit.
     is_said = limit is None or limit in result["sentence"] or result["verdict"] == "none"
-    losses = [kind["ledger"].get(part) or 0.0 for part in PARTS[1:]]
+    ledger = kind["ledger"]
+    not_counted = 3600 * kind["mostly_empty_node_hours"] / ledger["idle_node_s"] if has_empty else None
+    losses = [ledger.get(part) or 0.0 for part in PARTS[1:]]
     is_larger = max(losses) > result["idle"]["mostly_empty"]["share"]
     texts = [result["sentence"], result["mostly_empty"], is_larger and not is_said and f"What limits {name}: {limit}."]
     partitions = [
@@ -97,7 +98,8 @@ def assessment_page(result: Assessment) -> Page:
         verdict=" ".join(filter(None, texts)),
         tone=_TONES[result["colour"]],
         cards=tuple(_cards(result, kind))[:MOST_CARDS],
-        figures=(window, ledger_picture(kind["ledger"], f", for {name}", _OF_ALL * has_empty)),
+        figures=(window, ledger_picture(ledger, f", for {name}", not_counted)),
+        next_step=advice[0] if advice else "",
         notes=tuple(result["caveats"]),
         tables=(
             PageTable("What to begin with", texts=advice),

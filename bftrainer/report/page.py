@@ -83,8 +83,8 @@ class Page:
     """The result of a run, several runs or a campaign; its first side, or brief, is all but tables and timeline.
 
     The verdict is the result in a sentence or two, beside a colour for its tone, "good", "fair" or "poor"; `notes` are
-    assumptions, trimmed data, and checks that were not made; empty tables are left out. `command` may be a file of
-    several lines, and `timeline` has charts that take a script.
+    assumptions, trimmed data, and checks that were not made; empty tables are left out. `next_step` says what to do
+    with it; `command` may be a file of several lines, and `timeline` has charts that take a script.
     """
 
     title: str
@@ -95,6 +95,7 @@ class Page:
     notes: tuple[str, ...] = ()
     subtitle: str = ""
     tone: str = ""
+    next_step: str = ""
     command: str = ""
     timeline: Timeline | None = None
 
@@ -188,6 +189,7 @@ def _draw_side(page: Page) -> Figure:
         place = figure.add_subfigure(grid[row, 1])
         place.suptitle(plain(picture.title), x=0.0, ha="left", size=10, weight="bold")
         picture.draw(place.add_axes((0.14, 0.24, 0.86, 0.64)))
+    write(0.178, _wrap(page.next_step, 118, 1), 8)
     write(0.16, "What these figures rest on", 10, weight="bold")
     lines = "\n".join(_wrap(f"- {text}", 118, 4) for text in page.notes).splitlines() or [_NO_NOTE]
     if len(lines) > 8:

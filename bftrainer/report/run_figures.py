@@ -144,18 +144,24 @@ def draw_idle(ax: Axes, dates: Floats, nodes: NDArray[Any], mean: float) -> None
     ax.set(ylabel="nodes", ylim=(0, None), xlim=(dates[0], dates[-1]))
 
 
-def ledger_picture(ledger: Mapping[str, Any], suffix: str = "", note: str = "") -> Picture:
-    """The waterfall of a ledger, and its numbers in words; `note` is a sentence on what shares are of."""
-    reading = "From all idle node-time, each bar takes away a part that did not become lasting work; "
-    reading += f"the rest is useful. {note}"
+def ledger_picture(ledger: Mapping[str, Any], suffix: str = "", not_counted: float | None = None) -> Picture:
+    """The waterfall of a ledger, and its numbers in words; of the useful part some may be `not_counted`."""
+    reading = (
+        "From all idle node-time, each bar takes away a part that did not become lasting work; the rest is useful."
+    )
+    if not_counted is not None:
+        share = format_value(not_counted, "share")
+        reading += (
+            f" Shares are of all idle time; {share} was useful while the machine stood mostly empty, not counted."
+        )
     shares = [(GLOSSARY[f"ledger.{name}"].label, ledger[name]) for name in PARTS if ledger.get(name) is not None]
     words = ", ".join(f"{label} {format_value(share, 'share')}" for label, share in shares)
-    title, draw = f"Where the idle node-time went{suffix}", partial(draw_ledger, ledger)
-    return Picture("ledger", title, reading.rstrip(), draw, 2.9, f"{words}." if words else "")
+    title, draw = f"Where the idle node-time went{suffix}", partial(draw_ledger, ledger, not_counted=not_counted or 0.0)
+    return Picture("ledger", title, reading, draw, 2.9, f"{words}." if words else "")
 
 
-def draw_ledger(ledger: Mapping[str, Any], ax: Axes) -> None:
-    """Waterfall of the idle node-time: free node-time, then losses of tasks; the rest is useful."""
+def draw_ledger(ledger: Mapping[str, Any], ax: Axes, not_counted: float = 0.0) -> None:
+    """Waterfall of the idle node-time: free node-time, then losses of tasks; the rest is useful, counted or not."""
     if ledger.get("useful") is None:
         write_instead(_NO_LEDGER, ax)
         return
@@ -165,7 +171,10 @@ def draw_ledger(ledger: Mapping[str, Any], ax: Axes) -> None:
         if abs(share := ledger.get(name) or 0.0) >= _LEAST_SHARE:
             begin -= 100 * share
             bars.append((GLOSSARY[f"ledger.{name}"].label, begin, 100 * share, ink["orange"], "////"))
-    bars.append(("useful", 0.0, 100 * float(ledger["useful"]), ink["green"], ""))
+    counted = float(ledger["useful"]) - not_counted
+    if not_counted:
+        bars.append(("not counted", 100 * counted, 100 * not_counted, ink["gray"], ""))
+    bars.append(("useful", 0.0, 100 * counted, ink["green"], ""))
     for row, (_, edge, width, color, hatch) in enumerate(bars):
         fill = "none" if hatch else color
         ax.barh(row, width, left=edge, color=fill, edgecolor=color, hatch=hatch, linewidth=0.8)

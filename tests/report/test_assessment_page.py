@@ -20,8 +20,11 @@ def kind_of(assessment):
 
 
 def test_the_command_to_begin_with_is_one(assessment):
-    """The page ends its advice with a command whose options exist, the partition that a Slurm needs among them."""
-    advice = next(table.texts for table in assessment_page(assessment).tables if table.title == "What to begin with")
+    """Advice, which begins in the brief, ends with a command of options that exist, a Slurm's partition among them."""
+    page = assessment_page(assessment)
+    advice = next(table.texts for table in page.tables if table.title == "What to begin with")
+    assert page.next_step == advice[0]
+    assert advice[0] in page.html().partition("<figure")[0]
     options = {option for param in harvest_run.params for option in param.opts}
     assert {"--engine", "--partition", "--dry-run"} == {*re.findall(r"--[a-z-]+", advice[-1])} <= options
 
@@ -71,9 +74,16 @@ def test_time_that_is_not_counted_is_shaded_and_named(assessment):
     (card,) = (card for card in page.cards if card.label == "useful node-hours")
     assert card.meaning.endswith("while at least half of the nodes are busy.")
     full = assessment | {"idle": idle | {"mostly_empty": empty | {"node_hours": 0.0}}}
-    for result, is_said in ((full, False), (assessment | {"idle": idle}, True)):
+    kinds = [
+        kind | {"mostly_empty_node_hours": 0.1 * kind["ledger"]["idle_node_s"] / 3600} for kind in assessment["kinds"]
+    ]
+    for result, widths in ((full, []), (assessment | {"idle": idle, "kinds": kinds}, [10.0])):
         (picture,) = (picture for picture in assessment_page(result).figures if picture.key == "ledger")
-        assert ("Shares are of all idle time" in picture.reading) == is_said
+        assert ("Shares are of all idle time; 10.00 % was useful" in picture.reading) == bool(widths)
+        picture.draw(ax := axes_or_new(None))
+        shown = {label.get_text(): bar.get_width() for label, bar in zip(ax.get_yticklabels(), ax.patches, strict=True)}
+        assert [width for label, width in shown.items() if label == "not counted"] == pytest.approx(widths)
+        assert shown["useful"] + sum(widths) == pytest.approx(100 * kind_of(assessment)["ledger"]["useful"])
 
 
 def test_grants_stand_side_by_side(assessment):
