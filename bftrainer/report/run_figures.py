@@ -149,12 +149,10 @@ def ledger_picture(ledger: Mapping[str, Any], suffix: str = "", not_counted: flo
     reading = (
         "From all idle node-time, each bar takes away a part that did not become lasting work; the rest is useful."
     )
-    if not_counted is not None:
-        share = format_value(not_counted, "share")
-        reading += (
-            f" Shares are of all idle time; {share} was useful while the machine stood mostly empty, not counted."
-        )
     shares = [(GLOSSARY[f"ledger.{name}"].label, ledger[name]) for name in PARTS if ledger.get(name) is not None]
+    if not_counted is not None:
+        reading += " Shares are of all idle time; not counted is what was useful while the machine stood mostly empty."
+        shares[:1] = [("useful", ledger["useful"] - not_counted), ("not counted", not_counted)]
     words = ", ".join(f"{label} {format_value(share, 'share')}" for label, share in shares)
     title, draw = f"Where the idle node-time went{suffix}", partial(draw_ledger, ledger, not_counted=not_counted or 0.0)
     return Picture("ledger", title, reading, draw, 2.9, f"{words}." if words else "")
