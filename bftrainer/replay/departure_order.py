@@ -72,11 +72,15 @@ class DepartureOrder(NodeOrder):
         self._look_ahead(cluster.time_s)
         stays_s = self._list_stays_s(cluster)
         lasting = max(0, len(cluster.free) - len(cluster.departing) - len(stays_s))
+        # Of tasks with equal options on equal counts one is asked; what those that save lose is their own.
+        growing = {
+            (id(task.offers), len(task.nodes), task.number if task.spec.saves else -1): task
+            for task in (cluster.active if stays_s else ())
+            if len(task.nodes) < task.spec.max_nodes
+        }.values()
         for offered in range(len(stays_s), 0, -1):
             is_last = offered == len(stays_s) or stays_s[offered - 1] > stays_s[offered]  # of those that leave together
-            if is_last and any(
-                self._gains(task, lasting, lasting + offered, stays_s[offered - 1]) for task in cluster.active
-            ):
+            if is_last and any(self._gains(task, lasting, lasting + offered, stays_s[offered - 1]) for task in growing):
                 return len(stays_s) - offered
         return len(stays_s)
 
