@@ -60,7 +60,8 @@ install() {
     make_venv
     stamped "${stamps[@]}" && return
     printf 'Installing bftrainer into %s ...\n' "$venv" >&2
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$root${extra:+[$extra]}"
+    # Python compiles what is imported, and no more, when that is first done.
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --editable "$root${extra:+[$extra]}"
     installed "$extra"
 }
 
