@@ -42,10 +42,16 @@ def read_text(importer: Importer, path: Path, text: str, **settings: Any) -> Rea
     return reading
 
 
-def import_text(path: Path, name: str, text: str, **settings: Any) -> Imported:
-    """The import of a file with this text."""
-    path.write_text(text)
-    return import_log(name, [path], ImportSettings(**settings))
+def import_text(path: Path, name: str, *texts: str, **settings: Any) -> Imported:
+    """The import of files with these texts; a setting of several lines is what a file beside them holds."""
+    paths = [path.with_stem(f"{path.stem}{number or ''}") for number in range(len(texts))]
+    for some, text in zip(paths, texts, strict=True):
+        some.write_text(text)
+    for key, text in settings.items():
+        if "\n" in str(text):
+            (path.parent / key).write_text(text)
+            settings[key] = str(path.parent / key) if key == "nodes" else (path.parent / key,)
+    return import_log(name, paths, ImportSettings(**settings))
 
 
 def which_repeated(records: BusyRecords) -> list[bool]:
