@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.nodelogs.hostlist import expand_hostlist, fold_hostlist
+from bftrainer.nodelogs.hostlist import fold_hostlist
 
 ORIGIN = 1767225600  # 2026-01-01
 HOUR, DAY = 3600, 86_400
@@ -168,11 +168,11 @@ def format_pbs(number: int, start: int, end: int, hosts: Sequence[str], **more: 
 
 
 def sacct_job(
-    number: int, start: Any, end: Any, nodes: str, state: Any = ("COMPLETED",), **more: Any
+    number: int, start: Any, end: Any, hosts: Sequence[str], state: Any = None, **more: Any
 ) -> dict[str, Any]:
-    """A job as `sacct --json` lists it, with more of its times, and other fields."""
-    count = len(expand_hostlist(nodes))
-    job = {"job_id": number, "allocation_nodes": count, "nodes": nodes, "state": {"current": state}}
+    """A job as `sacct --json` lists it, which runs if its end is 0; `more` are other fields, and more of its times."""
+    current = {"current": state or ["COMPLETED" if end else "RUNNING"]}
+    job = {"job_id": number, "allocation_nodes": len(hosts), "nodes": fold_hostlist(hosts), "state": current}
     return job | {"time": {"start": start, "end": end} | more.pop("time", {})} | more
 
 

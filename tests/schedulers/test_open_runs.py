@@ -22,8 +22,8 @@ def write_log(form, jobs, lost=(), **more):
     """A log of jobs (number, start, end, node), of which some have no end."""
     some = [(number, start, None if number in lost else end, node) for number, start, end, node in jobs]
     if form == "slurm (JSON)":  # it names a cluster, as rows do not, and lists of nodes in its own way
-        runs = ((number, start, end or 0, f"n[{node[1:]}]") for number, start, end, node in some)
-        return sacct_json(*(sacct_job(*run, ["COMPLETED" if run[2] else "RUNNING"], cluster="c") for run in runs))
+        runs = ((number, start, end or 0, [node]) for number, start, end, node in some)
+        return sacct_json(*(sacct_job(*run, nodes=f"n[{run[3][0][1:]}]", cluster="c") for run in runs))
     return FORMS[form][0] + "".join(format_job(form, *run, [node], **more) for *run, node in some)
 
 
@@ -76,7 +76,7 @@ def test_limit_waits_for_suspended_runs_and_is_no_end_of_longer_ones(
     assert imported(tmp_path, "slurm", SACCT + text + OTHER).idle_node_s == idle_h * HOUR
     limit = {"set": bool(limit_h), "infinite": False, "number": 60 * limit_h}
     times = {"elapsed": int(elapsed_h * HOUR), "suspended": int(suspended_h * HOUR), "limit": limit}
-    text = sacct_json(sacct_job(1, EIGHT, 0, "n1", [state], time=times))
+    text = sacct_json(sacct_job(1, EIGHT, 0, ["n1"], [state], time=times))
     assert imported(tmp_path, "slurm", text, SACCT + OTHER).idle_node_s == idle_h * HOUR
 
 

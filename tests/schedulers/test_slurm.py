@@ -20,6 +20,7 @@ from bftrainer.schedulers.formats.tables import read_downtimes
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
 from tests.importing import OPEN_END, read_text, records_of
+from tests.schedulers.machines import sacct_job, sacct_json
 
 HEADER = "JobIDRaw|State|Start|End|NNodes|NodeList|JobName"
 JOB, UNKNOWN = BusyKind.JOB, BusyKind.UNKNOWN
@@ -226,7 +227,6 @@ def test_lists_are_those_of_hostlists(texts):
             assert refused[text] == str(caught.value)
 
 
-DAY = 1788220800
 NEVER = {"set": False, "infinite": False, "number": 0}
 
 
@@ -235,67 +235,52 @@ def given(number):
     return {"set": True, "infinite": False, "number": number}
 
 
-def accounted(**changes):
+def accounted(start=10, end=20, state=("COMPLETED",), **changes):
     """A job of accounting, on node n1 from 10 to 20 s."""
-    times = {"start": DAY + 10, "end": DAY + 20, "submission": DAY, "elapsed": 10, "suspended": 0}
-    job = {"job_id": 7, "allocation_nodes": 1, "nodes": "n1", "partition": "p|q", "state": {"current": ["COMPLETED"]}}
-    return job | {"time": times | changes.pop("time", {})} | changes
-
-
-def read_json(tmp_path, document):
-    """The reading of a document, and its jobs."""
-    text = document if isinstance(document, str) else json.dumps(document)
-    reading = read_text(SlurmImporter(), tmp_path / "jobs.json", text)
-    return reading, records_of(reading, DAY)
+    times = {"submission": 5, "elapsed": 10, "suspended": 0}
+    return sacct_job(7, start, end, ["n1"], state, time=times, partition="p|q", **changes)
 
 
 @pytest.mark.parametrize(
     ("job", "span"),
     [
-        (accounted(), ("n1", 10, 20, BusyKind.JOB)),
-        (accounted(time={"start": given(DAY + 10)}), ("n1", 10, 20, BusyKind.JOB)),
-        (accounted(nodes="n[1-2]", allocation_nodes=2), ("n1,n2", 10, 20, BusyKind.JOB)),
-        (accounted(nodes="n[1-2]", allocation_nodes=3), ("n1,n2", 10, 20, BusyKind.UNKNOWN)),
+        (accounted(), ("n1", 10, 20, JOB)),
+        (accounted(given(10)), ("n1", 10, 20, JOB)),
+        (accounted(nodes="n[1-2]", allocation_nodes=2), ("n1,n2", 10, 20, JOB)),
+        (accounted(nodes="n[1-2]", allocation_nodes=3), ("n1,n2", 10, 20, UNKNOWN)),
         # A job that runs has no end yet.
-        (accounted(state={"current": ["RUNNING"]}, time={"end": 0}), ("n1", 10, OPEN_END, BusyKind.JOB)),
-        (accounted(state={"current": "RUNNING"}, time={"end": DAY + 99}), ("n1", 10, OPEN_END, BusyKind.JOB)),
-        (accounted(state={"current": ["CANCELLED"]}, time={"end": 4294967294}), ("n1", 10, OPEN_END, BusyKind.JOB)),
+        (accounted(end=0, state=["RUNNING"]), ("n1", 10, OPEN_END, JOB)),
+        (accounted(end=99, state="RUNNING"), ("n1", 10, OPEN_END, JOB)),
+        (accounted(end=4294967294, state=["CANCELLED"]), ("n1", 10, OPEN_END, JOB)),
         # A pending job may have a start, an archived one a number that stands for none.
-        (accounted(nodes="None assigned", state={"current": ["PENDING"]}), "no nodes"),
-        (accounted(nodes="", time={"start": DAY + 500}, state={"current": ["PENDING"]}), "no nodes"),
-        *((accounted(time={"start": start}), "never started") for start in (4294967294, 0, NEVER)),
-        (accounted(time={"end": DAY + 10}), "zero length"),
+        (accounted(nodes="None assigned", state=["PENDING"]), "no nodes"),
+        (accounted(500, nodes="", state=["PENDING"]), "no nodes"),
+        *((accounted(start), "never started") for start in (4294967294, 0, -5, NEVER)),
+        (accounted(end=10), "zero length"),
         # What stands for a time and is no number is not taken for a job that did not start or has not ended.
-        (accounted(time={"start": "noon"}), "impossible time"),
-        (accounted(time={"end": []}), "impossible time"),
+        (accounted("noon"), "impossible time"),
+        (accounted(end=[]), "impossible time"),
     ],
 )
-def test_jobs_of_accounting(tmp_path, job, span):
-    """Numbers plain or with `set`, states words or lists; rows that give no job are counted by their number."""
-    reading, jobs = read_json(tmp_path, {"jobs": [accounted(nodes="n9"), job]})
+@pytest.mark.parametrize("at_a_time", [1, 1000])
+def test_jobs_of_accounting(tmp_path, monkeypatch, job, span, at_a_time):
+    """Numbers plain or with `set`, states words or lists; rows without a job are counted by number, in pieces too."""
+    monkeypatch.setattr(slurm_json, "_ROWS_AT_A_TIME", at_a_time)
+    reading, jobs = read(tmp_path, json.dumps({"jobs": [accounted(nodes="n9"), job]}))
     assert jobs[1:] == ([] if isinstance(span, str) else [span])
     assert dict(reading.tally.dropped) == ({span: 1} if isinstance(span, str) else {})
     assert reading.tally.bad == (span == "impossible time")
-    assert not reading.tally.bad or "jobs.json:2: Expected times such as" in reading.tally.examples[0]
+    assert not reading.tally.bad or "sacct.txt:2: Expected times such as" in reading.tally.examples[0]
 
 
-def test_many_jobs(tmp_path, monkeypatch):
-    """Documents are read in pieces."""
-    monkeypatch.setattr(slurm_json, "_ROWS_AT_A_TIME", 3)
-    jobs = [accounted(job_id=number, nodes=f"n{number}") for number in range(1, 12)]
-    jobs[8]["time"]["start"] = -5
-    jobs[9]["nodes"] = "n[1-"
-    reading, records = read_json(tmp_path, {"jobs": jobs})
-    assert len(records) == 10  # a list that is cut off keeps what is known of it
-    assert dict(reading.tally.dropped) == {"never started": 1}
-
-
-def test_version_that_nobody_knows(tmp_path):
+@pytest.mark.parametrize(("version", "notes"), [("data_parser/v0.0.38", 0), ("v0.0.44", 0), ("data_parser/v0.0.99", 1)])
+def test_version_that_nobody_knows(tmp_path, version, notes):
     """Such documents are read all the same, and it is said."""
-    for version, notes in (("data_parser/v0.0.38", 0), ("v0.0.44", 0), ("data_parser/v0.0.99", 1)):
-        reading, jobs = read_json(tmp_path, {"meta": {"plugin": {"data_parser": version}}, "jobs": [accounted()]})
-        assert (len(jobs), len(reading.notes)) == (1, notes)
-    assert reading.notes == [f"{tmp_path}/jobs.json: data parser 0.0.99 is unknown: read like the known ones."]
+    document = {"meta": {"plugin": {"data_parser": version}}, "jobs": [accounted()]}
+    reading, jobs = read(tmp_path, json.dumps(document))
+    assert len(jobs) == 1
+    note = f"{tmp_path}/sacct.txt: data parser 0.0.99 is unknown: read like the known ones."
+    assert reading.notes == [note] * notes
 
 
 @pytest.mark.parametrize(
@@ -309,50 +294,45 @@ def test_version_that_nobody_knows(tmp_path):
 )
 def test_documents_that_are_none(tmp_path, text, message):
     """What is not whole, or about something else, is refused in one line that names the file."""
-    with pytest.raises(LogError, match=rf"jobs.json: Expected .*{message}"):
-        read_json(tmp_path, text)
+    with pytest.raises(LogError, match=rf"sacct.txt: Expected .*{message}"):
+        read(tmp_path, text)
 
 
 NODES = {
     "nodes": [
         {"name": "n1", "state": ["IDLE"], "partitions": ["a", "b"]},
-        {"name": "n2", "state": ["MIXED", "DRAIN"], "partitions": ["a"], "reason_changed_at": given(DAY + 30)},
+        {"name": "n2", "state": ["MIXED", "DRAIN"], "partitions": ["a"], "reason_changed_at": given(30)},
         {"name": "n3", "state": "idle", "state_flags": ["DRAIN"], "partitions": "b"},
     ],
-    "last_update": given(DAY + 60),
+    "last_update": given(60),
 }
 
 
 def test_nodes(tmp_path):
     """Nodes are an inventory, with partitions, and with what is out of service."""
-    (tmp_path / "nodes.json").write_text(json.dumps(NODES))
-    inventory = read_inventory(str(tmp_path / "nodes.json"))
-    assert inventory.names == ("n1", "n2", "n3")
-    assert inventory.out_of_service == {"n2", "n3"}
+    path = tmp_path / "nodes.json"
+    path.write_text(json.dumps(NODES))
+    inventory = read_inventory(str(path))
+    assert (inventory.names, inventory.out_of_service) == (("n1", "n2", "n3"), {"n2", "n3"})
     assert inventory.partitions == {"a": ("n1", "n2"), "b": ("n1", "n3")}
-    (tmp_path / "nodes.json").write_text('{"nodes": [{"hostname": "x"}]}')
+    path.write_text('{"nodes": [{"hostname": "x"}]}')
     with pytest.raises(LogError, match=r"nodes.json: Expected nodes of Slurm with names"):
-        read_inventory(str(tmp_path / "nodes.json"))
+        read_inventory(str(path))
 
 
 def test_downtimes(tmp_path):
     """Nodes out of service are down since their reason was given, reserved ones, if any, as long as it says."""
-    reserved = {"node_list": "n[1-2]", "start_time": given(DAY), "end_time": DAY + 9}
-    documents = {
-        "nodes": NODES,
-        "reserved": {"reservations": [reserved]},
-        "none": {"reservations": [], "meta": {"plugin": {"data_parser": "data_parser/v0.0.41"}}},
-        "jobs": {"jobs": [accounted()]},
-    }
-    reading = Reading(ImportSettings())
-    for name, document in documents.items():
-        (tmp_path / name).write_text(json.dumps(document))
-    for name in ("nodes", "reserved", "none"):
-        read_downtimes(tmp_path / name, reading, reading.rows, BusyKind.DOWN)
-    assert records_of(reading, DAY) == [
+    reserved = {"node_list": "n[1-2]", "start_time": given(1), "end_time": 9}
+    none = {"reservations": [], "meta": {"plugin": {"data_parser": "data_parser/v0.0.41"}}}
+    reading, path = Reading(ImportSettings()), tmp_path / "down.json"
+    for document in (NODES, {"reservations": [reserved]}, none):
+        path.write_text(json.dumps(document))
+        read_downtimes(path, reading, reading.rows, BusyKind.DOWN)
+    assert records_of(reading) == [
         ("n2", 30, OPEN_END, BusyKind.DRAIN),
         ("n3", float("-inf"), OPEN_END, BusyKind.DRAIN),
-        ("n1,n2", 0, 9, BusyKind.DOWN),
+        ("n1,n2", 1, 9, BusyKind.DOWN),
     ]
-    with pytest.raises(LogError, match=r"jobs: Expected nodes or reservations of Slurm, got jobs"):
-        read_downtimes(tmp_path / "jobs", reading, reading.rows, BusyKind.DOWN)
+    path.write_text(sacct_json(accounted()))
+    with pytest.raises(LogError, match=r"down.json: Expected nodes or reservations of Slurm, got jobs"):
+        read_downtimes(path, reading, reading.rows, BusyKind.DOWN)

@@ -119,9 +119,8 @@ def slurm_accounting(folder: Path, history: History) -> Written:
     """What `sacct --json` prints; a job that ends after the window still runs."""
     jobs = []
     for number, job in enumerate(history.jobs, start=1):
-        end, state = (0, ["RUNNING"]) if job.end > END else (DAY + job.end, ["COMPLETED"])
         more = {"time": {"limit": _set(60)}, "steps": [{"nodes": {"list": [*job.nodes]}}]}
-        jobs.append(sacct_job(number, DAY + job.start, end, fold_hostlist(job.nodes), state, **more))
+        jobs.append(sacct_job(number, DAY + job.start, 0 if job.end > END else DAY + job.end, job.nodes, **more))
     return _named(folder, history, "jobs.json", sacct_json(*jobs, indent=2))
 
 
