@@ -184,36 +184,6 @@ def test_reservations(tmp_path):
         assert runs == [("c1", 0, 60, JOB), ("c2", 600, end, BusyKind.RESERVED)]
 
 
-@pytest.mark.parametrize(
-    ("line", "reason", "is_bad"),
-    [
-        (entry("E", at=3600, start=0, end=3600), "no nodes", False),
-        (entry("E", at=3600, end=3600, exec_host="c1/0"), "never started", False),
-        (entry("E", at=3600, start=60, end=60, exec_host="c1/0"), "zero length", False),
-        (entry("E", at=3600, start=70, end=60, exec_host="c1/0"), "end before start", False),
-        (entry("E", at=3600, start=0, exec_host="c1/0"), "impossible time", True),
-        (entry("E", at=3600, start=0, end="1e300", exec_host="c1/0"), "impossible time", True),
-        (entry("u", "2.pbs", start=0, exec_host="c2/0").replace("2026", "9999"), "change at an unknown time", False),
-        (entry("R", "2.pbs", at=3600), "about no run", False),
-        (entry("S", at=3600, exec_host="c1/0"), "start without a time", False),
-        (entry("S", at=3600, start=0), "start without nodes", False),
-        ("2026-09-01 00:00:00;E;1;\n", "malformed line", True),
-        # The last digits of a time may lack where a file breaks off: such a field is left out.
-        (entry("S", "2.pbs", at=3600, exec_host="c2/0", start=60).rstrip()[:-4], "start without a time", False),
-        (entry("E", "2.pbs", at=3600, start=0, exec_host="c2/0", end=1).rstrip()[:-5], "last line cut off", True),
-        ("09/01/2026 00:00:0", "last line cut off", True),
-    ],
-)
-def test_lines_that_give_no_run(tmp_path, line, reason, is_bad):
-    """Each line is used, or dropped for a reason; malformed ones are bad."""
-    reading, runs = read(tmp_path, START, END, line)
-    assert runs == [("c1", 0, 3600, JOB)]
-    assert dict(reading.tally.dropped) == {reason: 1}
-    assert reading.tally.bad == is_bad
-    assert not is_bad or "20260901:3: Expected" in reading.tally.examples[0]
-    assert reading.window_ns == (MIDNIGHT * 10**9, (MIDNIGHT + 3600) * 10**9)
-
-
 def test_an_unreadable_end_leaves_its_run_busy(tmp_path):
     """Better busy too long than wrongly idle."""
     assert read(tmp_path, START, END.replace("end=", "end=?"))[1] == [("c1", 0, OPEN_END, JOB)]
@@ -319,30 +289,6 @@ def test_members_of_arrays_and_copies(tmp_path, changes):
     """Members of an array have one number, and another name or index; a record that comes twice is one job."""
     reading, _ = read_lsf(tmp_path, *(finish(**some) for some in changes))
     assert which_repeated(reading.rows.records()) == [False, False, True]
-
-
-@pytest.mark.parametrize(
-    ("line", "reason", "is_bad"),
-    [
-        ('"JOB_NEW" "10.1" 100 1\n', "about no finished job", False),
-        (finish(start=0), "never started", False),
-        (finish(hosts=()), "no nodes", False),
-        (finish(start=200), "zero length", False),
-        (finish(start=300), "end before start", False),
-        (finish(start=10**12, end=10**12 + 1), "impossible time", True),
-        ("JobID|Start|End\n", "malformed line", True),
-        ('"JOB_FINISH" "10.1" 200\n', "malformed line", True),
-        (finish(("h1", "h2")).partition('"h2"')[0] + "\n", "malformed line", True),
-        (finish(("h1", "h2")).partition('"h2"')[0], "last line cut off", True),
-        (finish().replace("200", "soon", 1), "malformed line", True),
-        (finish().replace('0 1 "h1"', '-17 1 "h1"'), "malformed line", True),
-    ],
-)
-def test_records_that_give_no_job(tmp_path, line, reason, is_bad):
-    """Each record gives a job, or is dropped for a reason; malformed ones are bad."""
-    reading, jobs = read_lsf(tmp_path, finish(), line)
-    assert len(jobs) == 1
-    assert (dict(reading.tally.dropped), reading.tally.bad) == ({reason: 1}, is_bad)
 
 
 @pytest.mark.parametrize(

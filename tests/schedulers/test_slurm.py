@@ -63,43 +63,6 @@ def test_jobs(tmp_path, row, record):
     assert read(tmp_path, f"{HEADER}\n{row}\n{row}\n", zone="UTC")[1] == [record, record]
 
 
-@pytest.mark.parametrize(
-    ("row", "reason", "message"),
-    [
-        # Steps and jobs that never held a node are not bad.
-        *((f"{step}|COMPLETED|100|200|1|n1|x", "job step", "") for step in ("123.batch", "123_4.0", "123+1.0")),
-        ("123|CANCELLED by 7|None|200|0|None assigned|x", "no nodes", ""),
-        ("123|CANCELLED by 7|100|200|0||x", "no nodes", ""),
-        ("123|PENDING|Unknown|200|1|n1|x", "never started", ""),
-        (f"123|PENDING|0|{10**9}|1|n1|x", "never started", ""),
-        ("123|FAILED|200|200|1|n1|x", "zero length", ""),
-        ("123|COMPLETED|200|100|1|n1|x", "end before start", ""),
-        ("123|COMPLETED|2026-02-30T00:00:00|200|1|n1|x", "impossible time", "times .*, got '2026-02-30T00:00:00'"),
-        ("123|RUNNING|100|soon|1|n1|x", "impossible time", "times"),
-        ("123|COMPLETED|100|200|n1|x", "wrong number of columns", "7 columns, got 6"),
-        ("123|COMPLETED|100|200|n1|n1|x", "impossible number of nodes", "a number of nodes, got 'n1'"),
-        ("123|COMPLETED|100|200|1|n[1-999999999]|x", "unreadable node list", "at most"),
-        ("123|COMPLETED|100|200|1|n1]|x", "unreadable node list", "a list"),
-        ("123|COMPLETED|100|200|1|2026-09-01T11:05:00|x", "unreadable node list", "names of nodes"),
-        ("2|FAILED|100|2", "last line cut off", "7 columns"),
-        # Cells are shifted by bars, of which it is unknown to which of two names they belong, or of no name.
-        ("JobID|JobName|Start|End|NodeList|Comment\n1|a|b|100|200|n1|c", "wrong number of columns", "6 columns, got 7"),
-        ("JobID|Start|End|NodeList|NNodes\n1|100|200|n1|1|1", "wrong number of columns", "5 columns, got 6"),
-        ("JobID|Submit|Start|End|NodeList\n1|x|100|200|n1", "impossible time", "times .*, got 'x'"),
-    ],
-)
-def test_rows_that_give_no_job(tmp_path, row, reason, message):
-    """They are dropped and counted; malformed ones are bad, with their reason and line, also below a second header."""
-    text = f"{HEADER}\n1|?|100|200|1|n1|x\n\n" + (row if "\n" in row else f"{HEADER}\n{row}")
-    text += "\n" * (reason != "last line cut off")
-    reading, records = read(tmp_path, text)
-    assert records == [("n1", 100, 200, JOB)]
-    assert (dict(reading.tally.dropped), reading.tally.bad) == ({reason: 1}, bool(message))
-    if message:
-        with pytest.raises(LogError, match=rf"sacct.txt:5: Expected {message}.*1 of 2 records are unusable, more than"):
-            read(tmp_path, text, max_bad=0.01)[0].tally.check()
-
-
 def test_suspended_jobs(tmp_path):
     """A suspended job keeps its nodes, or gives them up after the time for which it ran."""
     text = (

@@ -76,31 +76,6 @@ def test_local_times(tmp_path):
             read(tmp_path, f"{text}{other},,n1\n", zone="UTC")
 
 
-@pytest.mark.parametrize(
-    ("row", "reason", "is_bad"),
-    [
-        (",,n1", "never started", False),
-        (f"0,{NOON},n1", "never started", False),
-        (f"{SPAN},", "no nodes", False),
-        (f"{NOON},{NOON},n1", "zero length", False),
-        (f"{NOON + 1},{NOON},n1", "end before start", False),
-        ("noon,,n1", "impossible time", True),
-        (f"{NOON},-5,n1", "impossible time", True),
-        (f"{NOON},,n[1-", "unreadable node list", True),
-        (f"{NOON},,[]", "unreadable node list", True),
-        (f"{NOON},,MIR-04000-7BFF1-32768", "unreadable node list", True),  # such blocks do not name their nodes
-        (f"{NOON},,ANL-R00-M0-1024", "unreadable node list", True),
-        (f"{NOON},", "wrong number of columns", True),
-    ],
-)
-def test_rows_that_give_no_job(tmp_path, row, reason, is_bad):
-    """Each row gives a job, or is dropped for a reason; malformed ones are bad. A row may go over lines."""
-    reading, jobs = read(tmp_path, f'{HEADER}{SPAN},"n1,\nn2"\n\n{row}\n')
-    assert [nodes for nodes, *_ in jobs] == ["n1,n2"]
-    assert (dict(reading.tally.dropped), reading.tally.bad) == ({reason: 1}, is_bad)
-    assert not is_bad or "jobs.csv:5: Expected" in reading.tally.examples[0]
-
-
 def test_a_last_line_that_may_be_cut_off(tmp_path):
     """That the last row may lack some of its nodes is said."""
     reading, jobs = read(tmp_path, f"{HEADER}{SPAN},n1")
@@ -163,14 +138,6 @@ def test_other_columns(tmp_path):
     reading, jobs = read(tmp_path, text, map=mapped, cluster="b")
     assert jobs == [("n1", 0, 9, BusyKind.MAINTENANCE)]
     assert dict(reading.tally.dropped) == {"of another cluster": 1, "unreadable node list": 1}
-
-
-def test_refused_list_leaves_no_nodes(tmp_path):
-    """Of a list of which one range is malformed no node becomes one of the machine; the list itself is quoted."""
-    rows = f"{NOON},{NOON + 9},a1\n" * 5 + f'{NOON},{NOON + 9},"n[1-3,9-2]"\n'
-    reading, _ = read(tmp_path, HEADER + rows, max_bad=0.9)
-    assert (reading.rows.records().names, reading.tally.bad) == (("a1",), 1)
-    assert "got '9-2' ('n[1-3,9-2]')" in reading.tally.examples[0]
 
 
 def test_counts(tmp_path):
@@ -292,31 +259,6 @@ def test_jobs(tmp_path, text, jobs):
     reading, found = read_swf(tmp_path, HEADER_SWF + text)
     assert (found, reading.capacity) == (jobs, 8)
     assert reading.window_ns == (min(job[0] for job in jobs) * NS, max(job[1] for job in jobs) * NS)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason", "is_bad"),
-    [
-        (line(2, run=-1), "never ran", False),
-        (line(2, run=0), "zero length", False),
-        (line(2, run=1e-10), "zero length", False),
-        (line(2, used=-1, asked=-1), "no processors", False),
-        (line(2, wait=-1), "no waiting time", True),
-        (line(2, submit=-5), "impossible time", True),
-        (line(2, run=1e12), "impossible time", True),
-        ("1 2 3\n", "wrong number of fields", True),
-        (line(2).replace(" 10 ", " nan "), "wrong number of fields", True),
-        ("2 0 0", "last line cut off", True),
-    ],
-)
-def test_lines_that_give_no_job(tmp_path, text, reason, is_bad):
-    """Jobs that held nothing are dropped; malformed lines are counted with their place, and may be too many."""
-    reading, jobs = read_swf(tmp_path, HEADER_SWF + line() + text)
-    assert len(jobs) == 1
-    assert (dict(reading.tally.dropped), reading.tally.bad) == ({reason: 1}, is_bad)
-    if is_bad:
-        with pytest.raises(LogError, match=r"log.swf:6: Expected .*1 of 2 records are unusable"):
-            read_swf(tmp_path, HEADER_SWF + line() + text, max_bad=0.1)
 
 
 def test_where_times_count_from(tmp_path):
