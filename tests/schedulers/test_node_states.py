@@ -43,16 +43,15 @@ def missed(second):
     return [missed_line(DAY + second, "slurm_load_node: Unable to contact slurm controller")]
 
 
+def journal(*parts):
+    """The text of a journal of these lines."""
+    return b"".join(b"%s\n" % seal_line(line) for line in (f"{KIND}: sinfo", *chain(*parts))).decode()
+
+
 @pytest.fixture
 def imported(tmp_path):
     """`imported(lines, ...)` imports a journal of these lines."""
-
-    def read(*parts, **settings):
-        path = tmp_path / "idle.watch"
-        path.write_bytes(b"".join(b"%s\n" % seal_line(line) for line in (f"{KIND}: sinfo", *chain(*parts))))
-        return import_log("watch", [path], ImportSettings(**settings))
-
-    return read
+    return lambda *parts, **settings: import_text(tmp_path / "idle.watch", "watch", journal(*parts), **settings)
 
 
 def idle(done):
@@ -107,33 +106,14 @@ def test_nothing_is_known_beyond_the_polls(imported):
 
 def test_damage(tmp_path):
     """A damaged line is counted; nothing is known from there until all nodes are told again."""
-    lines = [*session(0), *poll(30), *poll(60, n1=JOB), *poll(90, n1=None), *session(120), *poll(150)]
-    data = bytearray(b"".join(b"%s\n" % seal_line(line) for line in (f"{KIND}: sinfo", *lines)))
-    data[data.index(b" + job n1") + 3] ^= 1
+    parts = session(0), poll(30), poll(60, n1=JOB), poll(90, n1=None), session(120), poll(150)
     path = tmp_path / "idle.watch"
-    path.write_bytes(data)
+    path.write_text(journal(*parts).replace(" + job n1", " + jnb n1", 1))
     with pytest.raises(LogError, match=r"idle\.watch:5: Expected a line and its checksum, got .* .1 of 8 records"):
         import_log("watch", [path])
     done = import_log("watch", [path], ImportSettings(max_bad=0.5))
     assert idle(done)["n1"] == [(0, 60), (120, 150)]
     assert done.quality.bad == 1
-
-
-@pytest.mark.parametrize(
-    ("parts", "message"),
-    [
-        ([session(0)], "Expected two polls or more, got one"),
-        ([session(0), poll(30), poll(30)], r":5: Expected a time after those above, got '1788220830\.000'"),
-        ([session(0), ["1788220830.000 + asleep n1"]], ":4: Expected states of nodes"),
-        ([session(0), ["1788220830.000 ! x"]], ":4: Expected states of nodes"),
-        ([[f"{DAY}.0 = often"]], ":2: Expected states of nodes"),
-        ([session(0), ["1788220830.000 + idle n[1-"]], ":4: Expected"),
-    ],
-)
-def test_what_no_watch_writes(imported, parts, message):
-    """One line says where it stands."""
-    with pytest.raises(LogError, match=message):
-        imported(*parts)
 
 
 def test_times_of_lines():
@@ -202,8 +182,6 @@ def test_counts(imported_trace):
     # A number says how many nodes there are, an inventory what they are called; it must not be too short.
     assert len(imported_trace("counts", COUNTS, nodes="5").log.nodes) == 5
     assert imported_trace("counts", COUNTS, nodes="a[1-4]").log.nodes == ("a1", "a2", "a3", "a4")
-    with pytest.raises(SettingsError, match="Expected --nodes with 3 nodes or more, as many as were counted, got 2"):
-        imported_trace("counts", COUNTS, nodes="a[1-2]")
 
 
 def test_dated_rows(imported_trace):
@@ -218,31 +196,6 @@ def test_dated_rows(imported_trace):
     done = imported_trace("counts", SAMPLED, start=NOON)
     assert (done.log.start_ns, done.log.end_ns) == (NOON_S * 10**9, (NOON_S + 1200) * 10**9)
     assert (done.quality.idle_node_s, done.quality.records) == (1500, 4)
-
-
-GAPS = r"trace.csv: Expected metadata with gap_seconds above 0"
-
-
-@pytest.mark.parametrize(
-    ("form", "text", "message"),
-    [
-        ("spot", "0,add,a\n", r"Expected the window to start before its end"),
-        ("counts", f"timestamp,count\n{NOON}Z,0\n", r"Expected counts of nodes above 0, got none\."),
-        ("counts", "timestamp,number\n", "trace.csv:1: Expected columns timestamp, count, each once, got timest"),
-        ("counts", f"timestamp,count\n{NOON}Z,1\n", r"Expected the window to start before its end"),
-        ("counts", "\n\n", r"trace.csv:1: Expected columns timestamp, count"),
-        ("counts", DATED + "2026-09-01, 12:00, 2\n", r"trace.csv:6: Expected date, time, count, got"),
-        ("counts", DATED + "2026-09-31, 12:00:00, 2\n", r"trace.csv:6: Expected a time such as"),
-        ("counts", "2026-09-01, 12:00:00, 2000000\n", r"trace.csv:1: Expected date, time, count, got"),
-        *(("counts", SAMPLED.replace("300", gap), GAPS) for gap in ("0", "1e18")),
-        *(("counts", SAMPLED.replace("[0, 2, 2, 1]", data), GAPS) for data in ("[1.5]", "[]")),
-        ("counts", SAMPLED[:-2], r"trace.csv: Expected counts in JSON, got"),
-    ],
-)
-def test_malformed_traces(imported_trace, form, text, message):
-    """What is malformed is refused in one line that names the file, and the row where there is one."""
-    with pytest.raises(InputError, match=message):
-        imported_trace(form, text)
 
 
 @pytest.mark.parametrize(("form", "text"), TRACES)
