@@ -10,7 +10,7 @@ from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, idle_spans
 from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, find_retold
 from bftrainer.schedulers.import_log import Imported, import_log
 from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.reading import Importer, Reading
+from bftrainer.schedulers.reading import Reading, get_importer
 
 NS = 10**9
 OPEN_START, OPEN_END = float("-inf"), float("inf")
@@ -34,12 +34,14 @@ def records_of(reading: Reading, origin_s: int = 0) -> list[tuple[str, float, fl
     return rows
 
 
-def read_text(importer: Importer, path: Path, text: str, **settings: Any) -> Reading:
-    """The reading of a file with this text; however many records are unusable, unless the settings say otherwise."""
+def read_text(
+    name: str, path: Path, text: str, origin_s: int = 0, **settings: Any
+) -> tuple[Reading, list[tuple[str, float, float, BusyKind]]]:
+    """The reading of a file with this text, and its records; `max_bad` is 1 unless the settings say otherwise."""
     path.write_text(text)
     reading = Reading(ImportSettings(**({"max_bad": 1.0} | settings)))
-    importer.read([path], reading)
-    return reading
+    get_importer(name).read([path], reading)
+    return reading, records_of(reading, origin_s)
 
 
 def import_text(path: Path, name: str, *texts: str, **settings: Any) -> Imported:

@@ -9,11 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.formats.accounting import LsfImporter, PbsImporter
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from tests.examples import examples
-from tests.importing import OPEN_END, idle_of, import_text, read_text, records_of, which_repeated
+from tests.importing import OPEN_END, idle_of, import_text, read_text, which_repeated
 
 MIDNIGHT, HOUR = 1788220800, 3600  # 2026-09-01 UTC
 JOB = BusyKind.JOB
@@ -36,8 +35,7 @@ def run(job="1.pbs", start=0, end=3600, host="c1/0"):
 
 def read(tmp_path, *lines, **given):
     """The reading of some lines, and its runs as (nodes, start, end, kind), seconds from midnight."""
-    reading = read_text(PbsImporter(), tmp_path / "20260901", "".join(lines), **given)
-    return reading, records_of(reading, MIDNIGHT)
+    return read_text("pbs", tmp_path / "20260901", "".join(lines), MIDNIGHT, **given)
 
 
 START, END = run()
@@ -265,8 +263,7 @@ def resize(at, since, *hosts):
 
 def read_lsf(tmp_path, *lines):
     """The reading of some lines, and its jobs as (nodes, start, end, kind)."""
-    reading = read_text(LsfImporter(), tmp_path / "lsb.acct", "".join(lines))
-    return reading, records_of(reading)
+    return read_text("lsf", tmp_path / "lsb.acct", "".join(lines))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from bftrainer.nodelogs import slurm_json
 from bftrainer.nodelogs.hostlist import expand_hostlist
 from bftrainer.nodelogs.inventory import read_inventory
 from bftrainer.schedulers.busy_records import BusyKind, BusyRows
-from bftrainer.schedulers.formats.slurm import SlurmImporter
 from bftrainer.schedulers.formats.tables import read_downtimes
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
@@ -29,8 +28,7 @@ JOB, UNKNOWN = BusyKind.JOB, BusyKind.UNKNOWN
 
 def read(tmp_path, text, **settings):
     """The reading of a text, and its records as (nodes, start, end, kind)."""
-    reading = read_text(SlurmImporter(), tmp_path / "sacct.txt", text, **settings)
-    return reading, records_of(reading)
+    return read_text("slurm", tmp_path / "sacct.txt", text, **settings)
 
 
 @pytest.mark.parametrize(
@@ -66,10 +64,8 @@ def test_jobs(tmp_path, row, record):
 
 def test_suspended_jobs(tmp_path):
     """A suspended job keeps its nodes, or gives them up after the time for which it ran."""
-    text = (
-        "JobIDRaw|State|Start|End|Elapsed|Suspended|NNodes|NodeList\n1|SUSPENDED|100|Unknown|00:01:00|00:02:00|1|n1\n"
-    )
-    text += "2|COMPLETED|100|300|00:02:30|00:00:50|1|n2\n"
+    text = "JobIDRaw|State|Start|End|Elapsed|Suspended|NodeList\n1|SUSPENDED|100|Unknown|00:01:00|00:02:00|n1\n"
+    text += "2|COMPLETED|100|300|00:02:30|00:00:50|n2\n"
     reading, records = read(tmp_path, text)
     assert [row[2] for row in records] == [OPEN_END, 300]
     assert "suspended for a while" in reading.notes[0]

@@ -6,8 +6,6 @@ import json
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,10 +14,10 @@ from bftrainer.errors import LogError, SettingsError
 from bftrainer.nodelogs.node_spans import OPEN_START_NS, Window
 from bftrainer.schedulers import busy_records
 from bftrainer.schedulers.busy_records import BusyKind, choose_block, over_capacity_share, place_jobs
-from bftrainer.schedulers.formats.tables import SwfImporter, TableImporter, expand_location
+from bftrainer.schedulers.formats.tables import expand_location
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
-from tests.importing import OPEN_END, idle_of, import_text, read_text, records_of
+from tests.importing import OPEN_END, idle_of, import_text, read_text
 
 NOON = 1788264000  # 2026-09-01T12:00:00Z
 SPAN = f"{NOON},{NOON + 9}"
@@ -31,8 +29,7 @@ JOB, UNKNOWN = BusyKind.JOB, BusyKind.UNKNOWN
 
 def read(tmp_path, text, **settings):
     """The reading of a table, and its jobs, seconds from noon."""
-    reading = read_text(TableImporter(), tmp_path / "jobs.csv", text, **({"map": MAP} | settings))
-    return reading, records_of(reading, NOON)
+    return read_text("table", tmp_path / "jobs.csv", text, NOON, **({"map": MAP} | settings))
 
 
 def imported(tmp_path, text, **settings):
@@ -162,13 +159,9 @@ def test_a_first_row_of_a_large_machine(tmp_path):
 
 def test_parquet(tmp_path):
     """Of Parquet only the columns that are asked for are read; times without a zone remain local."""
-    columns = {
-        "from": pa.array([NOON * 10**6, None], pa.int64()).cast(pa.timestamp("us")),
-        "to": pa.array([(NOON + 9) * 10**6, None], pa.int64()).cast(pa.timestamp("us")),
-        "on": pa.array([["n1", "n2"], None], pa.list_(pa.string())),
-        "big": pa.array([{"a": 1}, None], pa.struct([("a", pa.int64())])),
-    }
-    pq.write_table(pa.table(columns), tmp_path / "jobs.parquet")
+    times = {"from": [NOON, None], "to": [NOON + 9, None]}
+    frame = pd.DataFrame({name: pd.to_datetime(pd.Series(some), unit="s") for name, some in times.items()})
+    frame.assign(on=[["n1", "n2"], None], big=[{"a": 1}, None]).to_parquet(tmp_path / "jobs.parquet")
     settings = ImportSettings(zone="+02:00", start=f"{NOON - 7200}", end=f"{NOON}", map=MAP, window="asked")
     done = import_log("table", [tmp_path / "jobs.parquet"], settings)
     assert idle_of(done.log, NOON - 7200)["n1"] == [(9, 7200)]
@@ -179,16 +172,14 @@ NS = 10**9
 HEADER_SWF = "; Version: 2.2\n; UnixStartTime: 1000\n; MaxNodes: 8\n; MaxProcs: 16\n"
 
 
-def line(number=1, submit=0, wait=0, run=10, used=4, asked=-1, status=1, queue=-1, partition=-1, more=""):
+def line(job=1, submit=0, wait=0, run=10, used=4, asked=-1, status=1, queue=-1, partition=-1, more=""):
     """One line of 18 fields, and what may follow them."""
-    return (
-        f" {number} {submit} {wait} {run} {used} -1 -1 {asked} -1 -1 {status} 1 1 1 {queue} {partition} -1 -1{more}\n"
-    )
+    return f" {job} {submit} {wait} {run} {used} -1 -1 {asked} -1 -1 {status} 1 1 1 {queue} {partition} -1 -1{more}\n"
 
 
 def read_swf(tmp_path, text, **settings):
     """The reading of a text, and its jobs as (start, end, nodes) in seconds."""
-    reading = read_text(SwfImporter(), tmp_path / "log.swf", text, **settings)
+    reading, _ = read_text("swf", tmp_path / "log.swf", text, **settings)
     columns = ((some["start_ns"] / 1e9, some["end_ns"] / 1e9, some["count"]) for some in reading.counted)
     return reading, [job for some in columns for job in zip(*map(list, some), strict=True)]
 
@@ -206,8 +197,8 @@ def read_swf(tmp_path, text, **settings):
         (line(run=10, status=2) + line(run=30) + line(submit=20, run=10, status=3), [(1000, 1030, 2)]),
         (line(run=5, status=2) + line(submit=9, run=6, status=4), [(1000, 1005, 2), (1009, 1015, 2)]),
         (
-            line(submit=10, wait=5, run=100, status=2) + line(submit=-1, wait=50, run=30, status=3),
-            [(1015, 1115, 2), (1165, 1195, 2)],
+            line(submit=9, run=9, status=2) + line(submit=-1, wait=5, run=7, status=3),
+            [(1009, 1018, 2), (1023, 1030, 2)],
         ),
         (line(submit=50) + line(2, submit=0), [(1050, 1060, 2), (1000, 1010, 2)]),
     ],

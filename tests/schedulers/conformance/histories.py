@@ -52,6 +52,9 @@ class History:
         return cells
 
 
+PLAIN = History((Job(50, 150, ("n1", "n2")), Job(120, 200, ("n3",)), Job(150, 250, ("n1",)), Job(390, 500, ("n4",))))
+
+
 @dataclass(frozen=True)
 class Written:
     """Files of a history, and the settings that go with them."""

@@ -25,9 +25,9 @@ from tests.schedulers.conformance.histories import (
     END,
     NAMED,
     NODES,
+    PLAIN,
     START,
     History,
-    Job,
     Written,
     histories,
 )
@@ -35,8 +35,6 @@ from tests.schedulers.conformance.histories import (
 WINDOW = {"start": "2026-09-01T00:01:40Z", "end": "2026-09-01T00:06:40Z", "window": "asked"}
 ALL = {**COUNTED, **NAMED}
 few = settings(examples(15), suppress_health_check=[HealthCheck.too_slow])
-
-PLAIN = History((Job(50, 150, ("n1", "n2")), Job(120, 200, ("n3",)), Job(150, 250, ("n1",)), Job(390, 500, ("n4",))))
 
 
 def dense(log):
