@@ -134,11 +134,6 @@ def test_interruptions_that_nothing_dates(tmp_path, date):
         assert read(tmp_path, *lines, zone="UTC")[1] == [("c1", 0, 900, JOB)]
 
 
-def test_zones(tmp_path):
-    """Local times alone are those of the zone, if one is given: two in the morning in Berlin is midnight in UTC."""
-    assert read(tmp_path, START, entry("R", at=7260), zone="Europe/Berlin")[1] == [("c1", 0, 60, JOB)]
-
-
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
 def test_the_hour_that_comes_twice(tmp_path, zone):
     """Lines before that tell both times say which pass of the hour a local time is of, with a zone as without."""
@@ -150,7 +145,9 @@ def test_the_hour_that_comes_twice(tmp_path, zone):
     )
     assert ("c1", first - MIDNIGHT, first + 9600 - MIDNIGHT, JOB) in read(tmp_path, *lines, zone=zone)[1]
     late = f"10/25/2026 02:50:00;S;1.pbs;start={first + 6600} exec_host=c1/0\n", "10/25/2026 02:10:00;R;1.pbs;\n"
-    if zone:  # a local time that would lie before the line above it is of the hour's second pass
+    if zone:  # two in the morning in Berlin is midnight in UTC
+        assert read(tmp_path, START, entry("R", at=7260), zone=zone)[1] == [("c1", 0, 60, JOB)]
+        # A local time that would lie before the line above it is of the hour's second pass.
         assert read(tmp_path, *late, zone=zone)[1] == [("c1", first + 6600 - MIDNIGHT, first + 7800 - MIDNIGHT, JOB)]
 
 

@@ -196,10 +196,7 @@ def read_swf(tmp_path, text, **settings):
         # Parts of a job count unless a line tells of the whole, wherever it stands; they wait for the part before.
         (line(run=10, status=2) + line(run=30) + line(submit=20, run=10, status=3), [(1000, 1030, 2)]),
         (line(run=5, status=2) + line(submit=9, run=6, status=4), [(1000, 1005, 2), (1009, 1015, 2)]),
-        (
-            line(submit=9, run=9, status=2) + line(submit=-1, wait=5, run=7, status=3),
-            [(1009, 1018, 2), (1023, 1030, 2)],
-        ),
+        (line(wait=9, run=9, status=2) + line(submit=-1, wait=5, run=7, status=3), [(1009, 1018, 2), (1023, 1030, 2)]),
         (line(submit=50) + line(2, submit=0), [(1050, 1060, 2), (1000, 1010, 2)]),
     ],
 )
