@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, idle_spans
-from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, find_retold
+from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.import_log import Imported, import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading, get_importer
@@ -54,12 +52,6 @@ def import_text(path: Path, name: str, *texts: str, **settings: Any) -> Imported
             (path.parent / key).write_text(text)
             settings[key] = str(path.parent / key) if key == "nodes" else (path.parent / key,)
     return import_log(name, paths, ImportSettings(**settings))
-
-
-def which_repeated(records: BusyRecords) -> list[bool]:
-    """Which records repeat an earlier one."""
-    is_job = np.ones(len(records), dtype=np.bool_)
-    return find_retold(records.rows, records.runs(), is_job, lambda *_: None).tolist()
 
 
 def idle_of(log: NodeLog, origin_s: float = 0.0, unit_s: float = 1.0) -> dict[str, list[tuple[float, float]]]:

@@ -12,7 +12,7 @@ from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from tests.examples import examples
-from tests.importing import OPEN_END, idle_of, import_text, read_text, which_repeated
+from tests.importing import OPEN_END, idle_of, import_text, read_text
 
 MIDNIGHT, HOUR = 1788220800, 3600  # 2026-09-01 UTC
 JOB = BusyKind.JOB
@@ -237,6 +237,7 @@ def test_hostile_lines_take_linear_time(tmp_path, text):
     assert time.process_time() - begin < 5
 
 
+WINDOW = {"start": "1970-01-01T00:01:40", "end": "1970-01-01T00:08:20", "window": "asked"}
 TAIL = ' "#BSUB" ' + " ".join(["0"] * 19 + ['"" "" 0 1 "" ""'])
 
 
@@ -280,8 +281,9 @@ def test_hosts_lsf(tmp_path, hosts, nodes, asked):
 )
 def test_members_of_arrays_and_copies(tmp_path, changes):
     """Members of an array have one number, and another name or index; a record that comes twice is one job."""
-    reading, _ = read_lsf(tmp_path, *(finish(**some) for some in changes))
-    assert which_repeated(reading.rows.records()) == [False, False, True]
+    text = "".join(finish(**some) for some in changes)
+    quality = import_text(tmp_path / "log", "lsf", text, **WINDOW).quality
+    assert (quality.dropped, quality.kept) == ({"duplicate": 1}, 2)
 
 
 @pytest.mark.parametrize(
@@ -297,8 +299,7 @@ def test_members_of_arrays_and_copies(tmp_path, changes):
 )
 def test_resized_job_holds_what_it_had(tmp_path, lines, idle):
     """Each record of a change tells the hosts before it, the end the last ones."""
-    window = {"start": "1970-01-01T00:01:40", "end": "1970-01-01T00:08:20", "window": "asked"}
-    done = import_text(tmp_path / "log", "lsf", "".join(lines), nodes="h[1-2]", unseen="idle", **window)
+    done = import_text(tmp_path / "log", "lsf", "".join(lines), nodes="h[1-2]", unseen="idle", **WINDOW)
     assert idle_of(done.log) == idle
 
 

@@ -17,7 +17,6 @@ from bftrainer.nodelogs.availability import read_availability
 from bftrainer.nodelogs.edit import filter_log
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.node_states import KIND, FluxImporter, missed_line, poll_line, session_line, time_of
-from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
 from bftrainer.spot.statistics import trace_statistics
@@ -107,11 +106,10 @@ def test_nothing_is_known_beyond_the_polls(imported):
 def test_damage(tmp_path):
     """A damaged line is counted; nothing is known from there until all nodes are told again."""
     parts = session(0), poll(30), poll(60, n1=JOB), poll(90, n1=None), session(120), poll(150)
-    path = tmp_path / "idle.watch"
-    path.write_text(journal(*parts).replace(" + job n1", " + jnb n1", 1))
+    path, text = tmp_path / "idle.watch", journal(*parts).replace(" + job n1", " + jnb n1", 1)
     with pytest.raises(LogError, match=r"idle\.watch:5: Expected a line and its checksum, got .* .1 of 8 records"):
-        import_log("watch", [path])
-    done = import_log("watch", [path], ImportSettings(max_bad=0.5))
+        import_text(path, "watch", text)
+    done = import_text(path, "watch", text, max_bad=0.5)
     assert idle(done)["n1"] == [(0, 60), (120, 150)]
     assert done.quality.bad == 1
 
@@ -202,9 +200,8 @@ def test_dated_rows(imported_trace):
 def test_statistics_are_those_of_the_trace(imported_trace, tmp_path, form, text):
     """A trace that was imported is still one of its kind, with the same figures as the file that it was made of."""
     write_node_log(tmp_path / "log.parquet", imported_trace(form, text).log)
-    one, two = (
-        trace_statistics(read_availability(tmp_path / name, print)).as_json() for name in ("trace.csv", "log.parquet")
-    )
+    paths = tmp_path / "trace.csv", tmp_path / "log.parquet"
+    one, two = (trace_statistics(read_availability(path, print)).as_json() for path in paths)
     assert two == one
     assert two["kind"] == form
 

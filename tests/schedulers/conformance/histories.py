@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import pandas as pd
 from hypothesis import strategies as st
 
 from bftrainer.files.writing import seal_line
@@ -167,15 +166,10 @@ def pbs(folder: Path, history: History) -> Written:
 
 def table_parquet(folder: Path, history: History) -> Written:
     """Parquet with timestamps in UTC, lists of nodes, and a column that nobody asked for."""
-    times = {"began": [DAY + job.start for job in history.jobs], "finished": [DAY + job.end for job in history.jobs]}
-    kind = pa.timestamp("s", tz="UTC")
-    columns = {name: pa.array(values, pa.int64()).cast(kind) for name, values in times.items()}
-    columns |= {
-        "hosts": pa.array([[*job.nodes] for job in history.jobs], pa.list_(pa.string())),
-        "job": pa.array(range(len(history.jobs)), pa.int64()),
-        "embedding": pa.array([[0.5]] * len(history.jobs), pa.list_(pa.float64())),
-    }
-    pq.write_table(pa.table(columns), folder / "jobs.parquet")
+    rows = ((DAY + job.start, DAY + job.end, [*job.nodes], [0.5]) for job in history.jobs)
+    frame = pd.DataFrame(rows, columns=["began", "finished", "hosts", "embedding"]).reset_index(names="job")
+    times = {name: pd.to_datetime(frame[name], unit="s", utc=True) for name in ("began", "finished")}
+    frame.assign(**times).to_parquet(folder / "jobs.parquet")
     written = _named(folder, history, "ignored", "", map=(*COLUMNS, "nodes=hosts", "job=job"))
     return Written((folder / "jobs.parquet",), written.settings)
 
