@@ -3,14 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, idle_spans
-from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, find_retold
+from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.import_log import Imported, import_log
 from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.reading import Importer, Reading
+from bftrainer.schedulers.reading import Reading, get_importer
 
 NS = 10**9
 OPEN_START, OPEN_END = float("-inf"), float("inf")
@@ -34,24 +32,26 @@ def records_of(reading: Reading, origin_s: int = 0) -> list[tuple[str, float, fl
     return rows
 
 
-def read_text(importer: Importer, path: Path, text: str, **settings: Any) -> Reading:
-    """The reading of a file with this text; however many records are unusable, unless the settings say otherwise."""
+def read_text(
+    name: str, path: Path, text: str, origin_s: int = 0, **settings: Any
+) -> tuple[Reading, list[tuple[str, float, float, BusyKind]]]:
+    """The reading of a file with this text, and its records; `max_bad` is 1 unless the settings say otherwise."""
     path.write_text(text)
     reading = Reading(ImportSettings(**({"max_bad": 1.0} | settings)))
-    importer.read([path], reading)
-    return reading
+    get_importer(name).read([path], reading)
+    return reading, records_of(reading, origin_s)
 
 
-def import_text(path: Path, name: str, text: str, **settings: Any) -> Imported:
-    """The import of a file with this text."""
-    path.write_text(text)
-    return import_log(name, [path], ImportSettings(**settings))
-
-
-def which_repeated(records: BusyRecords) -> list[bool]:
-    """Which records repeat an earlier one."""
-    is_job = np.ones(len(records), dtype=np.bool_)
-    return find_retold(records.rows, records.runs(), is_job, lambda *_: None).tolist()
+def import_text(path: Path, name: str, *texts: str, **settings: Any) -> Imported:
+    """The import of files with these texts; a setting of several lines is what a file beside them holds."""
+    paths = [path.with_stem(f"{path.stem}{number or ''}") for number in range(len(texts))]
+    for some, text in zip(paths, texts, strict=True):
+        some.write_text(text)
+    for key, text in settings.items():
+        if "\n" in str(text):
+            (path.parent / key).write_text(text)
+            settings[key] = str(path.parent / key) if key == "nodes" else (path.parent / key,)
+    return import_log(name, paths, ImportSettings(**settings))
 
 
 def idle_of(log: NodeLog, origin_s: float = 0.0, unit_s: float = 1.0) -> dict[str, list[tuple[float, float]]]:

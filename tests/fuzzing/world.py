@@ -9,7 +9,7 @@ import tarfile
 import tempfile
 import tomllib
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,14 @@ from typing import Any
 from bftrainer.cli.group import cli, guarded
 from bftrainer.replay.decision_journal import DecisionJournal
 from tests.recurring import JOB, write_world
-from tests.schedulers.conformance.histories import COUNTED, NAMED, History, Job
+from tests.schedulers.conformance.histories import COUNTED, NAMED, PLAIN
 from tests.tiny import write_inputs
 from tests.zeus.master.driven import FAKE, PYTHON
 from tests.zeus.server.support import DATA
 
 TESTS = Path(__file__).parents[1]
 SAMPLES, FIXTURES, CORPUS = TESTS.parent / "datasets", TESTS / "legacy" / "fixtures", TESTS / "corpus"
-_HISTORY = History(
-    (Job(50, 150, ("n1", "n2")), Job(120, 200, ("n3",)), Job(150, 250, ("n1",)), Job(390, 500, ("n4",))),
-    (("n2", 200, 260),),
-)
+_HISTORY = replace(PLAIN, downtimes=(("n2", 200, 260),))
 _RUN = "replay -ndmap idle.csv -bdfn tasks.toml --solver dp --output-dir"
 _MADE = f"""
 convert evt.pkl idle.csv

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -114,9 +115,13 @@ FORMS = {
     ),
     "pbs": (
         "",
-        "{at:%m/%d/%Y %T};{sign};{number}.s;queue=q qtime={submit} start={start} exec_host={hosts:/0-1+}/0-1{over}\n",
+        "{ended:%m/%d/%Y %T};{sign};{number}.s;queue=q qtime={submit} start={start} "
+        "exec_host={hosts:/0-1+}/0-1{over}\n",
     ),
-    "slurm": ("JobIDRaw|Submit|Start|End|NNodes|NodeList\n", "{number}|{submit}|{start}|{end}|{count}|{listed}\n"),
+    "slurm": (
+        "JobIDRaw|JobName|Submit|State|Start|End|Elapsed|Suspended|Timelimit|NNodes|NodeList\n",
+        "{number}|{name}|{submit}|{state}|{start}|{end}|{elapsed}|{suspended}|{limit}|{count}|{listed}\n",
+    ),
     "slurm in UTC": (
         "JobIDRaw|State|Start|End|NNodes|NodeList|JobName\n",
         "{number}|COMPLETED|{began:%FT%T}|{ended:%FT%T}|{count}|{listed}|a|b\n",
@@ -140,19 +145,41 @@ class Hosts(tuple[str, ...]):
         return spec.join(self)
 
 
-def format_job(form: str, number: int, start: int, end: int | str, hosts: Sequence[str], **more: Any) -> str:
-    """A job's row in a format; times are seconds since the epoch, but for an end that may be another word."""
-    began, ended = (datetime.fromtimestamp(at if isinstance(at, int) else start, UTC) for at in (start, end))
-    fields = {"submit": start, "at": ended, "began": began, "ended": ended, "start": start, "end": end} | more
-    return FORMS[form][1].format(
-        number=number, count=len(hosts), hosts=Hosts(hosts), listed=fold_hostlist(hosts), **fields
-    )
+NO_END = {"slurm": "Unknown", "flux": 0}
+"""What stands in the place of an end that is not known yet, where that is not left out."""
+BLANK = dict.fromkeys(("name", "state", "elapsed", "suspended", "limit", "ids"), "")
+
+
+def format_job(form: str, number: int, start: int, end: int | None, hosts: Sequence[str], **more: Any) -> str:
+    """A job's row in a format, without an end if it has none yet; times are seconds since the epoch, or from `low`."""
+    submit = more.get("submit", start)
+    last = start if end is None else end
+    fields = {"start": start, "end": NO_END.get(form, "") if end is None else end, "submit": submit}
+    fields |= {"queued": submit - more.get("low", 0), "waited": start - submit, "ran": last - start}
+    fields |= {"sign": "S", "over": ""} if end is None else {"sign": "E", "over": f" end={end}"}
+    fields |= {name: datetime.fromtimestamp(at, UTC) for name, at in (("began", start), ("ended", last))}
+    fields |= {"count": len(hosts), "used": len(hosts), "hosts": Hosts(hosts), "listed": fold_hostlist(hosts)}
+    return FORMS[form][1].format(number=number, **BLANK | fields | more)
 
 
 def format_pbs(number: int, start: int, end: int, hosts: Sequence[str], **more: Any) -> list[tuple[int, str]]:
     """Lines of a job's start and end in PBS's log, with their times."""
-    signs = (start, "S", ""), (end, "E", f" end={end}")
-    return [(at, format_job("pbs", number, start, at, hosts, sign=sign, over=over, **more)) for at, sign, over in signs]
+    return [(at or start, format_job("pbs", number, start, at, hosts, **more)) for at in (None, end)]
+
+
+def sacct_job(
+    number: int, start: Any, end: Any, hosts: Sequence[str], state: Any = None, **more: Any
+) -> dict[str, Any]:
+    """A job as `sacct --json` lists it, which runs if its end is 0; `more` are other fields, and more of its times."""
+    current = {"current": state or ["COMPLETED" if end else "RUNNING"]}
+    job = {"job_id": number, "allocation_nodes": len(hosts), "nodes": fold_hostlist(hosts), "state": current}
+    return job | {"time": {"start": start, "end": end} | more.pop("time", {})} | more
+
+
+def sacct_json(*jobs: dict[str, Any], indent: int | None = None) -> str:
+    """What `sacct --json` prints of data parser 0.0.41."""
+    meta = {"plugin": {"type": "openapi/slurmdbd", "data_parser": "data_parser/v0.0.41"}}
+    return json.dumps({"jobs": jobs, "meta": meta, "errors": []}, indent=indent)
 
 
 TABLE = ("start=start", "end=end", "nodes=nodes", "submit=queued", "job=job")
@@ -170,14 +197,12 @@ def written(folder: Path, made: Machine, kind: str, low: int, high: int) -> tupl
     """Write an export; its format, file, and settings."""
     name, path, records = WRITTEN.get(kind, "slurm"), folder / f"{kind}.log", []
     for job in export(made, kind, low, high):
-        hosts, end = made.names(job.nodes), "Unknown" if kind == "overlap" and job.end >= high else job.end
+        hosts, end = made.names(job.nodes), None if kind == "overlap" and job.end >= high else job.end
         if name == "pbs":
             both = format_pbs(job.number, job.start, job.end, hosts, submit=job.submit)
             records += [(at, line) for at, line in both if low <= at < high]
         else:
-            queued = {"queued": job.submit - low, "waited": job.start - job.submit, "ran": job.end - job.start}
-            own = {"submit": job.submit, "used": len(hosts), "ids": ""} | queued
-            records.append((0, format_job(name, job.number, job.start, end, hosts, **own)))
+            records.append((0, format_job(name, job.number, job.start, end, hosts, submit=job.submit, low=low)))
     lines = [line for _, line in (sorted(records) if name == "pbs" else records)]
     path.write_text(FORMS[name][0].format(low=low, nodes=made.nodes, processors=made.nodes) + "".join(lines))
     whole = {} if name == "swf" else {"nodes": fold_hostlist(made.names(range(made.nodes))), "unseen": "idle"}

@@ -8,13 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bftrainer.errors import LogError
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.formats.accounting import LsfImporter, PbsImporter
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from tests.examples import examples
-from tests.importing import OPEN_END, idle_of, import_text, read_text, records_of, which_repeated
+from tests.importing import OPEN_END, idle_of, import_text, read_text
 
 MIDNIGHT, HOUR = 1788220800, 3600  # 2026-09-01 UTC
 JOB = BusyKind.JOB
@@ -37,8 +35,7 @@ def run(job="1.pbs", start=0, end=3600, host="c1/0"):
 
 def read(tmp_path, *lines, **given):
     """The reading of some lines, and its runs as (nodes, start, end, kind), seconds from midnight."""
-    reading = read_text(PbsImporter(), tmp_path / "20260901", "".join(lines), **given)
-    return reading, records_of(reading, MIDNIGHT)
+    return read_text("pbs", tmp_path / "20260901", "".join(lines), MIDNIGHT, **given)
 
 
 START, END = run()
@@ -137,11 +134,6 @@ def test_interruptions_that_nothing_dates(tmp_path, date):
         assert read(tmp_path, *lines, zone="UTC")[1] == [("c1", 0, 900, JOB)]
 
 
-def test_zones(tmp_path):
-    """Local times alone are those of the zone, if one is given: two in the morning in Berlin is midnight in UTC."""
-    assert read(tmp_path, START, entry("R", at=7260), zone="Europe/Berlin")[1] == [("c1", 0, 60, JOB)]
-
-
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
 def test_the_hour_that_comes_twice(tmp_path, zone):
     """Lines before that tell both times say which pass of the hour a local time is of, with a zone as without."""
@@ -153,7 +145,9 @@ def test_the_hour_that_comes_twice(tmp_path, zone):
     )
     assert ("c1", first - MIDNIGHT, first + 9600 - MIDNIGHT, JOB) in read(tmp_path, *lines, zone=zone)[1]
     late = f"10/25/2026 02:50:00;S;1.pbs;start={first + 6600} exec_host=c1/0\n", "10/25/2026 02:10:00;R;1.pbs;\n"
-    if zone:  # a local time that would lie before the line above it is of the hour's second pass
+    if zone:  # two in the morning in Berlin is midnight in UTC
+        assert read(tmp_path, START, entry("R", at=7260), zone=zone)[1] == [("c1", 0, 60, JOB)]
+        # A local time that would lie before the line above it is of the hour's second pass.
         assert read(tmp_path, *late, zone=zone)[1] == [("c1", first + 6600 - MIDNIGHT, first + 7800 - MIDNIGHT, JOB)]
 
 
@@ -182,36 +176,6 @@ def test_reservations(tmp_path):
     for ends, end in ((entry("F", "R1", at=1200), 1200), (entry("k", "R1", at=900), 900), ("", 1200)):
         runs = read(tmp_path, *run(end=60), begins, ends, reserved_busy=True)[1]
         assert runs == [("c1", 0, 60, JOB), ("c2", 600, end, BusyKind.RESERVED)]
-
-
-@pytest.mark.parametrize(
-    ("line", "reason", "is_bad"),
-    [
-        (entry("E", at=3600, start=0, end=3600), "no nodes", False),
-        (entry("E", at=3600, end=3600, exec_host="c1/0"), "never started", False),
-        (entry("E", at=3600, start=60, end=60, exec_host="c1/0"), "zero length", False),
-        (entry("E", at=3600, start=70, end=60, exec_host="c1/0"), "end before start", False),
-        (entry("E", at=3600, start=0, exec_host="c1/0"), "impossible time", True),
-        (entry("E", at=3600, start=0, end="1e300", exec_host="c1/0"), "impossible time", True),
-        (entry("u", "2.pbs", start=0, exec_host="c2/0").replace("2026", "9999"), "change at an unknown time", False),
-        (entry("R", "2.pbs", at=3600), "about no run", False),
-        (entry("S", at=3600, exec_host="c1/0"), "start without a time", False),
-        (entry("S", at=3600, start=0), "start without nodes", False),
-        ("2026-09-01 00:00:00;E;1;\n", "malformed line", True),
-        # The last digits of a time may lack where a file breaks off: such a field is left out.
-        (entry("S", "2.pbs", at=3600, exec_host="c2/0", start=60).rstrip()[:-4], "start without a time", False),
-        (entry("E", "2.pbs", at=3600, start=0, exec_host="c2/0", end=1).rstrip()[:-5], "last line cut off", True),
-        ("09/01/2026 00:00:0", "last line cut off", True),
-    ],
-)
-def test_lines_that_give_no_run(tmp_path, line, reason, is_bad):
-    """Each line is used, or dropped for a reason; malformed ones are bad."""
-    reading, runs = read(tmp_path, START, END, line)
-    assert runs == [("c1", 0, 3600, JOB)]
-    assert dict(reading.tally.dropped) == {reason: 1}
-    assert reading.tally.bad == is_bad
-    assert not is_bad or "20260901:3: Expected" in reading.tally.examples[0]
-    assert reading.window_ns == (MIDNIGHT * 10**9, (MIDNIGHT + 3600) * 10**9)
 
 
 def test_an_unreadable_end_leaves_its_run_busy(tmp_path):
@@ -273,6 +237,7 @@ def test_hostile_lines_take_linear_time(tmp_path, text):
     assert time.process_time() - begin < 5
 
 
+WINDOW = {"start": "1970-01-01T00:01:40", "end": "1970-01-01T00:08:20", "window": "asked"}
 TAIL = ' "#BSUB" ' + " ".join(["0"] * 19 + ['"" "" 0 1 "" ""'])
 
 
@@ -296,8 +261,7 @@ def resize(at, since, *hosts):
 
 def read_lsf(tmp_path, *lines):
     """The reading of some lines, and its jobs as (nodes, start, end, kind)."""
-    reading = read_text(LsfImporter(), tmp_path / "lsb.acct", "".join(lines))
-    return reading, records_of(reading)
+    return read_text("lsf", tmp_path / "lsb.acct", "".join(lines))
 
 
 @pytest.mark.parametrize(
@@ -317,32 +281,9 @@ def test_hosts_lsf(tmp_path, hosts, nodes, asked):
 )
 def test_members_of_arrays_and_copies(tmp_path, changes):
     """Members of an array have one number, and another name or index; a record that comes twice is one job."""
-    reading, _ = read_lsf(tmp_path, *(finish(**some) for some in changes))
-    assert which_repeated(reading.rows.records()) == [False, False, True]
-
-
-@pytest.mark.parametrize(
-    ("line", "reason", "is_bad"),
-    [
-        ('"JOB_NEW" "10.1" 100 1\n', "about no finished job", False),
-        (finish(start=0), "never started", False),
-        (finish(hosts=()), "no nodes", False),
-        (finish(start=200), "zero length", False),
-        (finish(start=300), "end before start", False),
-        (finish(start=10**12, end=10**12 + 1), "impossible time", True),
-        ("JobID|Start|End\n", "malformed line", True),
-        ('"JOB_FINISH" "10.1" 200\n', "malformed line", True),
-        (finish(("h1", "h2")).partition('"h2"')[0] + "\n", "malformed line", True),
-        (finish(("h1", "h2")).partition('"h2"')[0], "last line cut off", True),
-        (finish().replace("200", "soon", 1), "malformed line", True),
-        (finish().replace('0 1 "h1"', '-17 1 "h1"'), "malformed line", True),
-    ],
-)
-def test_records_that_give_no_job(tmp_path, line, reason, is_bad):
-    """Each record gives a job, or is dropped for a reason; malformed ones are bad."""
-    reading, jobs = read_lsf(tmp_path, finish(), line)
-    assert len(jobs) == 1
-    assert (dict(reading.tally.dropped), reading.tally.bad) == ({reason: 1}, is_bad)
+    text = "".join(finish(**some) for some in changes)
+    quality = import_text(tmp_path / "log", "lsf", text, **WINDOW).quality
+    assert (quality.dropped, quality.kept) == ({"duplicate": 1}, 2)
 
 
 @pytest.mark.parametrize(
@@ -358,16 +299,13 @@ def test_records_that_give_no_job(tmp_path, line, reason, is_bad):
 )
 def test_resized_job_holds_what_it_had(tmp_path, lines, idle):
     """Each record of a change tells the hosts before it, the end the last ones."""
-    window = {"start": "1970-01-01T00:01:40", "end": "1970-01-01T00:08:20", "window": "asked"}
-    done = import_text(tmp_path / "log", "lsf", "".join(lines), nodes="h[1-2]", unseen="idle", **window)
+    done = import_text(tmp_path / "log", "lsf", "".join(lines), nodes="h[1-2]", unseen="idle", **WINDOW)
     assert idle_of(done.log) == idle
 
 
 def test_blank_files(tmp_path):
-    """A file of blank lines does not make its neighbours another format, and is a log without records."""
+    """A file of blank lines does not make its neighbours another format."""
     (tmp_path / "a.log").write_text("\n")
-    with pytest.raises(LogError, match=r"No records of busy nodes in the log: no record at all\."):
-        import_log("lsf", [tmp_path])
     (tmp_path / "b.log").write_text(finish())
     day = ImportSettings(window="asked", start="1970-01-01", end="1970-01-02")
     assert import_log("lsf", [tmp_path], day).quality.kept == 1

@@ -62,10 +62,7 @@ def test_stamps():
     ("zone", "message"),
     [
         ("Europe/Berln", r"got 'Europe/Berln'\. Did you mean 'Europe/Berlin'\?"),
-        *(
-            (zone, r"Expected a time zone such as Europe/Berlin, got")
-            for zone in ("Europe", "../../etc/x", "", "+99:00")
-        ),
+        *((zone, "Expected a time zone such as Europe/B") for zone in ("Europe", "../../etc/x", "", "+99:00")),
     ],
 )
 def test_unknown_zones(zone, message):

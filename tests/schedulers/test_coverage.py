@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from bftrainer.errors import LogError
-from bftrainer.nodelogs.hostlist import fold_hostlist
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, Window
 from bftrainer.schedulers.coverage import (
     find_empty_days,
@@ -20,7 +19,7 @@ from bftrainer.schedulers.coverage import (
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from tests.importing import idle_of, import_text
-from tests.schedulers.machines import DAY, HOUR, ORIGIN, SELECTED, export, machine, written
+from tests.schedulers.machines import DAY, FORMS, HOUR, ORIGIN, SELECTED, export, format_job, machine, written
 
 NS = 10**9
 SEEDS = range(20)
@@ -164,7 +163,7 @@ def test_a_day_without_ends(tmp_path):
     name, path, own = written(tmp_path, made, "overlap", low, high)
     rows = path.read_text().splitlines()
     day = low + 10 * DAY
-    kept = [row for row in rows if not (row.split("|")[3].isdecimal() and day <= int(row.split("|")[3]) < day + DAY)]
+    kept = [row for row in rows if not (row.split("|")[5].isdecimal() and day <= int(row.split("|")[5]) < day + DAY)]
     path.write_text("\n".join(kept) + "\n")
     quality = import_log(name, [path], ImportSettings(**own)).quality
     assert 1 <= quality.coverage["empty_days"] < 1.5
@@ -204,18 +203,15 @@ def test_missing_ids(tmp_path):
     assert "10 % of the job ids are in no row: records are missing, whose nodes look idle." in done.quality.notes
 
 
-HEADER = "JobIDRaw|JobName|State|Start|End|Elapsed|Timelimit|NNodes|NodeList"
 SEEDS_PLANTED = [pytest.param(seed, marks=pytest.mark.long if seed == 0 else pytest.mark.slow) for seed in range(20)]
 
 
-def row(job, now, *, name="a job", names=None, limit="", forgotten=False):
+def row(job, now, *, names=None, forgotten=False, **more):
     """A job as sacct prints it at some time."""
-    is_over = job.end <= now and not forgotten
-    state, end = ("COMPLETED", job.end) if is_over else ("RUNNING", "Unknown")
-    nodes = fold_hostlist(names or [f"n{node:03}" for node in job.nodes])
-    elapsed_s = (job.end if is_over else now) - job.start
-    elapsed = f"{elapsed_s // DAY}-{elapsed_s % DAY // 3600:02}:{elapsed_s % 3600 // 60:02}:{elapsed_s % 60:02}"
-    return f"{job.number}|{name}|{state}|{job.start}|{end}|{elapsed}|{limit}|{len(job.nodes)}|{nodes}"
+    end, state = (job.end, "COMPLETED") if job.end <= now and not forgotten else (None, "RUNNING")
+    hosts = names or [f"n{node:03}" for node in job.nodes]
+    more = {"name": "a job", "elapsed": (end or now) - job.start, "submit": job.submit} | more
+    return format_job("slurm", job.number, job.start, end, hosts, state=state, **more)
 
 
 FAULTS = ("nodes renamed", "jobs told twice", "limits exceeded", "ends forgotten", "names with bars")
@@ -246,16 +242,12 @@ def test_faults_are_never_silent(tmp_path, fault, seed):
     """The idle share is within a point of what is true, or the log is refused, or the account names what is wrong."""
     made, rng = machine(seed), Random(seed)
     low, high = ORIGIN, ORIGIN + made.days * DAY
-    paths = []
-    for number, rows in enumerate(plant(fault, made, rng, low, high)):
-        paths.append(tmp_path / f"{number}.txt")
-        paths[-1].write_text("\n".join([HEADER, *rows, ""]))
+    texts = [FORMS["slurm"][0] + "".join(rows) for rows in plant(fault, made, rng, low, high)]
     try:
-        quality = import_log("slurm", paths, ImportSettings(max_bad=1.0)).quality
+        quality = import_text(tmp_path / "log", "slurm", *texts, max_bad=1.0).quality
     except LogError:
         return
-    start, end = (datetime.fromisoformat(text).astimezone(UTC) for text in (quality.window_start, quality.window_end))
-    first, last = round(start.timestamp()), round(end.timestamp())
+    first, last = (round(iso_s(at)) for at in (quality.window_start, quality.window_end))
     busy_s = sum(len(job.nodes) * max(min(job.end, last) - max(job.start, first), 0) for job in made.jobs)
     true_share = 1 - busy_s / (made.nodes * (last - first))
     is_named = quality.bad or any("named in no record" in note or "runaways" in note for note in quality.notes)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
+from functools import partial
 from importlib.metadata import EntryPoint
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,7 @@ from bftrainer.errors import LogError, SettingsError
 from bftrainer.nodelogs.hostlist import expand_hostlist
 from bftrainer.schedulers import IMPORTERS
 from bftrainer.schedulers.clock import BAD
-from bftrainer.schedulers.import_log import import_log, quality_path, write_quality_json
+from bftrainer.schedulers.import_log import import_log, quality_path
 from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
 from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise
 from tests.importing import idle_of, import_text
@@ -29,27 +29,19 @@ WINDOW = {"start": "1970-01-01T00:01:40", "end": "1970-01-01T00:03:20", "window"
 
 
 def rows(*jobs):
-    """Text of jobs (start, end, nodes) or (start, end, nodes, partition)."""
-    lines = [HEADER]
-    for number, (start, end, nodes, *partition) in enumerate(jobs, start=1):
-        lines.append(f"{number}|{''.join(partition)}|{start}|{end}|{len(expand_hostlist(nodes))}|{nodes}")
+    """Text of jobs: start, end, nodes, and perhaps partition and GPUs, each with eight cores."""
+    lines = [HEADER + "|AllocTRES" * (len(jobs[0]) > 4)]
+    for number, (start, end, nodes, *more) in enumerate(jobs, start=1):
+        held = [f"cpu={8 * gpus},gres/gpu={gpus},node=1" for gpus in more[1:]]
+        cells = number, "".join(more[:1]), start, end, len(expand_hostlist(nodes)), nodes, *held
+        lines.append("|".join(map(str, cells)))
     return "\n".join(lines) + "\n"
 
 
 @pytest.fixture
 def imported(tmp_path):
     """`imported(text, **settings)` imports rows of sacct seen from 100 s to 200 s."""
-
-    def run(text, **settings):
-        (tmp_path / "sacct.txt").write_text(text)
-        for name in ("downtimes", "reservations", "nodes"):
-            if "\n" in str(settings.get(name, "")):
-                (tmp_path / name).write_text(settings[name])
-                path = tmp_path / name
-                settings[name] = str(path) if name == "nodes" else (path,)
-        return import_log("slurm", [tmp_path / "sacct.txt"], ImportSettings(**(WINDOW | settings)))
-
-    return run
+    return partial(import_text, tmp_path / "sacct.txt", "slurm", **WINDOW)
 
 
 JOBS = rows((90, 120, "n[1-2]"), (150, 250, "n2"), (10, 20, "n3"))
@@ -69,6 +61,9 @@ def test_window(imported):
     assert (idle_of(other.log), other.quality.zone) == (idle_of(done.log), "+01:00")
     # A window in which nothing ran is one in which everything was idle.
     assert idle_of(imported(rows((10, 20, "n1"), (500, 600, "n1"))).log) == {"n1": [(100, 200)]}
+    # Rows of sacct are chosen by their end: their span is the window of who insists on it.
+    quality = imported(JOBS, start=None, end=None).quality
+    assert (quality.window_start, quality.window_end) == ("1970-01-01T00:00:10Z", "1970-01-01T00:04:10Z")
 
 
 def test_records_add_up(imported):
@@ -84,38 +79,6 @@ def test_records_add_up(imported):
         imported(text, max_bad=0.1)
     shared = imported(rows((100, 140, "n1"), (120, 160, "n1")))
     assert (idle_of(shared.log), shared.quality.overlap_factor) == ({"n1": [(160, 200)]}, 80 / 60)
-
-
-def test_a_window_that_is_not_asked_for(imported):
-    """Rows of sacct are chosen by their end: their span is not the window, and the message tells it."""
-    for missing in ("start", "end"):
-        with pytest.raises(LogError, match=r"Nothing of the log can be trusted: .* from 1970-01-01T00:00:10Z to 1970-"):
-            imported(JOBS, window="trusted", **{missing: None})
-    done = imported(JOBS, start=None, end=None)
-    assert (done.quality.window_start, done.quality.window_end) == ("1970-01-01T00:00:10Z", "1970-01-01T00:04:10Z")
-
-
-@pytest.mark.parametrize(
-    ("start", "end", "message"),
-    [
-        ("1970-01-01T00:03:20", "1970-01-01T00:03:20", "Expected the window to start before its end"),
-        ("2026-01-01", "2026-02-01", r"Expected a window within the log, got 2026-.* from 1970-01-01T00:00:10Z"),
-        ("1970-01-01", "1970-01-01T00:00:10", r"Expected a window within the log"),
-        ("yesterday", "2026-02-01", r"Expected a time such as 2026-09-01T08:00, got 'yesterday'"),
-    ],
-)
-def test_impossible_windows(imported, start, end, message):
-    """A window that ends before it starts, or lies outside the log, is refused."""
-    with pytest.raises((LogError, SettingsError), match=message):
-        imported(JOBS, start=start, end=end)
-
-
-def test_a_log_without_jobs(imported):
-    """A log in which nothing ran gives no node log, and says why."""
-    with pytest.raises(LogError, match=r"no record at all\."):
-        imported(f"{HEADER}\n")
-    with pytest.raises(LogError, match=r"1 records \(1 no nodes\)"):
-        imported(f"{HEADER}\n1||100|200|0|None assigned\n")
 
 
 def test_nodes_seen(imported):
@@ -141,12 +104,11 @@ def test_unseen_nodes(imported):
 
 def test_nodes_outside_the_inventory(imported):
     """Nodes of the log that the inventory does not have are left out, counted, and named up to ten."""
+    assert imported(JOBS, exclude_nodes="n[2-3],m7").log.nodes == ("n1",)  # as those are that are excluded
     done = imported(rows((100, 110, "n[1-20]")), nodes="n[1-5]")
     assert done.log.nodes == ("n1", "n2", "n3", "n4", "n5")
     assert done.quality.nodes_outside == 15
     assert done.quality.outside_examples == tuple(f"n{number}" for number in range(6, 16))
-    with pytest.raises(LogError, match=r"nodes of the log \(n1, .*n10 and 10 more\), got others \(m1, m2\)"):
-        imported(rows((100, 110, "n[1-20]")), nodes="m[1-2]")
 
 
 def test_partitions(imported):
@@ -159,19 +121,6 @@ def test_partitions(imported):
     done = imported(text, partitions=("big",), nodes="n1|big|idle\nn3|big|idle\nn2|small|idle\n")
     assert done.log.nodes == ("n1", "n3")
     assert imported(text).log.provenance["partitions"] == {"batch": "n[1-3]", "gpu": "n1"}
-    with pytest.raises(SettingsError, match=r"partition 'gqu'\. Did you mean 'gpu'\?"):
-        imported(text, partitions=("gqu",))
-    with pytest.raises(SettingsError, match=r"'gpu'\. No partitions"):
-        imported(rows((100, 110, "n1")), partitions=("gpu",))
-
-
-def test_excluded_nodes(imported):
-    """Nodes that are excluded are not offered; at least one has to be left."""
-    assert imported(JOBS, exclude_nodes="n[2-3],m7").log.nodes == ("n1",)
-    with pytest.raises(LogError, match="left after --partition and --exclude-nodes"):
-        imported(JOBS, exclude_nodes="n[1-3]")
-    with pytest.raises(LogError, match="--exclude-nodes: Expected a list of nodes"):
-        imported(JOBS, exclude_nodes="n[1-")
 
 
 def test_downtimes(imported):
@@ -182,19 +131,15 @@ def test_downtimes(imported):
     assert not any("upper bound" in note for note in done.quality.notes)
     assert any("upper bound" in note for note in imported(JOBS).quality.notes)
     # Nodes that the machine does not have are told: their names may be of another form.
-    assert any(
-        note.startswith("1 nodes that downtimes") and note.endswith("n9.site.org.") for note in done.quality.notes
-    )
+    (note,) = [note for note in done.quality.notes if note.startswith("1 nodes that downtimes")]
+    assert note.endswith("n9.site.org.")
 
 
 @pytest.mark.parametrize(
     ("text", "spans"),
     [
         # Events of sacctmgr, of which those of the cluster are none; open ones go on.
-        (
-            "NodeName|TimeStart|TimeEnd|State|Reason\nn3|150|160|DOWN*|power | again\n|100|Unknown||count\n",
-            [(150, 160)],
-        ),
+        ("NodeName|TimeStart|TimeEnd|State|Reason\nn3|150|160|DOWN*|a | b\n|100|Unknown||count\n", [(150, 160)]),
         ("NodeName|TimeStart|TimeEnd|State\nn[3-4]|150|Unknown|DRAIN\n", [(150, 200)]),
         # Reservations name their columns in another way.
         ("Cluster|Name|TimeStart|TimeEnd|NodeNames\n|maint|150|160|n[1,3]\n", [(150, 160)]),
@@ -244,19 +189,6 @@ def test_bad_rows_of_downtimes_count_against_max_bad(imported, row, message):
     done = imported(JOBS, downtimes=text, max_bad=0.5)
     assert idle_of(done.log)["n1"] == [(120, 150), (160, 200)]
     assert any("1 of 2 rows of" in note and "are unusable" in note for note in done.quality.notes)
-    for other, fault in (
-        ("node|from|end\n", r"downtimes:1: Expected a column timestart or starttime or start for start, got none\."),
-        ("\n\n", "downtimes: Expected a header and rows"),
-    ):
-        with pytest.raises(LogError, match=fault):
-            imported(JOBS, downtimes=other)
-
-
-def test_unknown_intervals(imported):
-    """Nodes of a list that cannot be trusted are not idle, and counted."""
-    done = imported(f"{HEADER}\n1||110|150|7|n1\n2||100|110|1|n1\n")
-    assert (idle_of(done.log), done.quality.unknown) == ({"n1": [(150, 200)]}, 1)
-    assert done.quality.busy_node_s == {"job": 10, "unknown": 40}
 
 
 @pytest.mark.parametrize(
@@ -294,13 +226,10 @@ def test_provenance(imported, tmp_path):
     assert np.array_equal(again.log.time_ns, done.log.time_ns)
 
 
-def test_account_beside_the_log(imported, tmp_path):
-    """The figures lie as plain data beside the node log, under its name, whatever its form."""
+def test_account_is_called_like_the_log():
+    """The figures lie beside the node log, under its name, whatever its form."""
     for name in ("idle.parquet", "idle.csv", "idle.csv.gz"):
         assert quality_path(Path("a") / name) == Path("a/idle.quality.json")
-    quality = imported(JOBS).quality
-    write_quality_json(tmp_path / "q.json", quality)
-    assert json.loads((tmp_path / "q.json").read_text()) == json.loads(json.dumps(quality.summary()))
 
 
 def test_unusable_records_are_shown_in_a_line(imported):
@@ -311,24 +240,6 @@ def test_unusable_records_are_shown_in_a_line(imported):
     with pytest.raises(LogError) as caught:
         imported(text)
     assert str(caught.value).isprintable()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"min_gap_s": -1}, "Expected 0 <= --min-gap"),
-        ({"min_hole_s": float("nan")}, "Expected 0 <= --min-hole"),
-        ({"max_bad": 1.5}, r"Expected --max-bad between 0 and 100 %, got 150 %"),
-        ({"procs_per_node": 0}, "Expected --procs-per-node >= 1"),
-        ({"procs_per_node": ((12, 0),)}, r"Expected --procs-per-node >= 1, got 0\."),
-        ({"nodes": ""}, "Expected --nodes to be"),
-        ({"offer": ("sleep",)}, "Expected --offer to be one of reserved, planned, down"),
-    ],
-)
-def test_settings_out_of_range(settings, message):
-    """Settings are checked when they are made."""
-    with pytest.raises(SettingsError, match=message):
-        ImportSettings(**settings)
 
 
 CLUSTERS = """\
@@ -366,8 +277,6 @@ def test_one_of_two_clusters(imported):
     done = imported(CLUSTERS, downtimes=EVENTS, cluster="west")
     assert idle_of(done.log) == {"n1": [(120, 150), (160, 200)], "n2": [(120, 150)]}
     assert done.quality.dropped == {"of another cluster": 1, "duplicate": 1}
-    with pytest.raises(SettingsError, match=r"Unknown cluster 'wets'\. Did you mean 'west'"):
-        imported(CLUSTERS, cluster="wets")
     offered = imported(CLUSTERS, downtimes=EVENTS, cluster="west", offer=("powered-down",))
     assert idle_of(offered.log)["n2"] == [(120, 200)]
 
@@ -387,10 +296,6 @@ class Diary(Importer):
         reading.rows.add(120 * NS, 150 * NS, reading.rows.add_list(["n1"]))
 
 
-class Mute:
-    """No importer."""
-
-
 class Broken(Diary):
     """An importer that fails while it reads."""
 
@@ -405,14 +310,14 @@ def test_importers_of_other_packages(tmp_path, monkeypatch):
     monkeypatch.setattr(plugins, "entries_of", lambda _: {"dear": (point,)})
     (tmp_path / "a").write_text("09/01/2026 08:00:00;Q;1;\n")
     for name in ("dear", f"{__name__}:Diary", "auto"):
-        done = import_log(name, [tmp_path / "a"], ImportSettings(**WINDOW))
+        done = import_log(name, [tmp_path], ImportSettings(**WINDOW))
         assert (done.quality.format, idle_of(done.log)) == ("diary", {"n1": [(100, 120), (150, 200)]})
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("Mute", "Expected a subclass of Importer, got Mute."),
+        ("ImportSettings", "Expected a subclass of Importer, got ImportSettings."),
         ("Broken", "importer Broken: raised ValueError: oops (test_import_log.py, line"),
     ],
 )
@@ -445,10 +350,7 @@ def test_rows_without_times_or_nodes_are_counted(change):
     [
         (["09/01/2026 08:00:00;Q;7;", "09/01/2026 08:00:00;ND;n1;"], "Cobalt.*--format table"),
         (["09/01/2026 08:00:00;S;7;queue=q start=1 exec_host=1-2"], "Cobalt.*--format table"),
-        (
-            [":".join(["q", "h", "g", "u", "j", "1", "a", "0", "1", "2", "3", *"x" * 30])],
-            "Expected a log .*--format table",
-        ),
+        ([":".join("qhguj1a0123" + "x" * 30)], "Expected a log .*--format table"),
         (["start,end,nodes", "1,2,n1"], "Expected a log .*--format table --map start=COLUMN"),
         (["", "Dear diary"], r"Expected a log of a format that is known \(.*\), got .* 'Dear diary'"),
     ],
@@ -469,11 +371,8 @@ def test_formats_without_an_importer(lines, message):
         ("slurm", ["1|a|2026-03-29T01:30:00|2026-03-29T03:30:00|n1"], True),
         ("slurm", ["70_1|batch|CANCELLED by 5|1788242400|1788249600|00:00:00|4|cn-[01-02]|a job"], True),
         *(("slurm", [line], False) for line in ("1|a|b|c|d", "1788242400|1788249600|b|c|d", "node|start|end")),
-        ("flux", ['{"timestamp": 100, "name": "resource-init", "context": {}}'], True),
-        ("flux", ["{", ' "jobs": ['], True),
         ("flux", ['{"id": 1, "t_submit": 1.0, "t_run": 1}'], True),
         *(("flux", [line], False) for line in ('{"a": 1}', "x")),
-        ("swf", ["; Version: 2.2", "; MaxNodes: 5"], True),
         ("swf", ["; a comment", " ".join(map(str, range(18)))], True),
         ("swf", [";".join(map(str, range(18)))], True),  # it is refused with the reason
         *(("swf", [line], False) for line in ("1 2 3", "; a comment", "a;b;c;d;e;f;g;h;i;j;k;l;m;n;o;p;q;r")),
@@ -484,94 +383,55 @@ def test_recognition(name, lines, wanted):
     assert get_importer(name).recognises(lines) is wanted
 
 
-def test_registry(tmp_path):
-    """Formats are known by name, a wrong one is answered with the nearest; without a name the first file tells it."""
-    with pytest.raises(SettingsError, match=r"log format or module:callable, got 'slrum'\. Did you mean 'slurm'\?"):
-        get_importer("slrum")
-    (tmp_path / "a").write_text(JOBS)
-    assert import_log("auto", [tmp_path], ImportSettings(**WINDOW)).quality.format == "slurm"
-
-
-DAY = {"start": "2026-09-01", "end": "2026-09-02", "zone": "UTC", "window": "asked", "unseen": "idle"}
-HEADER_UNITS = "JobIDRaw|Partition|Start|End|NNodes|NodeList|AllocTRES\n"
-MIDNIGHT = 1788220800
 SHOWN = "NodeName={} CPUTot=64 Gres=gpu:a100:4(S:0-1) State=IDLE\n   CfgTRES=cpu=64,mem=1T,gres/gpu=4\n\n"
+UNITS = {"nodes": SHOWN.format("n1") + SHOWN.format("n2"), "unseen": "idle"}
+GPUS = UNITS | {"unit": "gpu"}
+ONE = rows((100, 200, "n1", "batch", 1)).replace("gpu=", "gpu:a100=")
 
 
-@pytest.fixture
-def imported_units(tmp_path):
-    """Import rows of sacct, or lines of PBS."""
-
-    def run(text, name="slurm", **settings):
-        (tmp_path / "nodes").write_text("".join(SHOWN.format(node) for node in ("n1", "n2")))
-        return import_text(tmp_path / "log", name, text, **(DAY | {"nodes": str(tmp_path / "nodes")} | settings))
-
-    return run
+def busy_units(done):
+    """Idle intervals of each unit that is not idle all the time."""
+    return {name: some for name, some in idle_of(done.log).items() if some != [(100, 200)]}
 
 
-def row(number, start, end, nodes, held):
-    """A row of sacct from hour to hour."""
-    hours = f"{MIDNIGHT + start * 3600}|{MIDNIGHT + end * 3600}"
-    return f"{number}|batch|{hours}|{2 if '-' in nodes else 1}|{nodes}|{held}\n"
-
-
-def hours(done):
-    """Idle hours of each unit that is not idle all day."""
-    return {name: some for name, some in idle_of(done.log, MIDNIGHT, 3600).items() if some != [(0, 24)]}
-
-
-ONE = row(1, 0, 24, "n1", "cpu=8,gres/gpu:a100=1,node=1")
-
-
-def test_one_gpu_of_four(imported_units):
-    """A node of four GPUs with a job on one of them for a day: 75 % of its GPU-time is idle, none of its node-time."""
-    done = imported_units(HEADER_UNITS + ONE, unit="gpu", exclude_nodes="n2")
+def test_one_gpu_of_four(imported):
+    """A node of four GPUs with a job on one of them: 75 % of its GPU-time is idle, none of its node-time."""
+    done = imported(ONE, **GPUS, exclude_nodes="n2")
     assert done.log.nodes == ("n1/gpu0", "n1/gpu1", "n1/gpu2", "n1/gpu3")
     assert (done.quality.idle_share, done.quality.whole_idle_share, done.quality.nodes) == (0.75, 0.0, 4)
-    assert hours(done) == {"n1/gpu0": []}
-    assert imported_units(HEADER_UNITS + ONE, unit="core", exclude_nodes="n2").quality.idle_share == 1 - 8 / 64
+    assert busy_units(done) == {"n1/gpu0": []}
+    assert imported(ONE, **UNITS, unit="core", exclude_nodes="n2").quality.idle_share == 1 - 8 / 64
+    # Without an inventory the settings tell how many there are.
+    assert imported(ONE, nodes="n1", unit="gpu", gpus_per_node=2).quality.idle_share == 0.5
 
 
-def test_the_lowest_free_gpus(imported_units):
+def test_the_lowest_free_gpus(imported):
     """Jobs take the lowest GPUs that are free, keep them, and get one more on their first nodes."""
-    jobs = row(1, 0, 12, "n1", "gres/gpu=2"), row(2, 6, 18, "n1", "gres/gpu=1"), row(3, 12, 24, "n[1-2]", "gres/gpu=3")
-    spans = {"n1/gpu0": [], "n1/gpu1": [], "n1/gpu2": [(0, 6), (18, 24)], "n2/gpu0": [(0, 12)]}
-    assert hours(imported_units(HEADER_UNITS + "".join(jobs), unit="gpu")) == spans
+    jobs = (100, 150, "n1", "", 2), (125, 175, "n1", "", 1), (150, 200, "n[1-2]", "", 3)
+    idle = {"n1/gpu0": [], "n1/gpu1": [], "n1/gpu2": [(100, 125), (175, 200)], "n2/gpu0": [(100, 150)]}
+    assert busy_units(imported(rows(*jobs), **GPUS)) == idle
     # A job that asks for more than a node has free takes what there is, and that is said.
-    done = imported_units(
-        HEADER_UNITS + row(1, 0, 24, "n1", "gres/gpu=3") + row(2, 0, 24, "n1", "gres/gpu=3"), unit="gpu"
-    )
-    assert hours(done) == {f"n1/gpu{at}": [] for at in range(4)}
+    done = imported(rows(*[(100, 200, "n1", "", 3)] * 2), **GPUS)
+    assert busy_units(done) == {f"n1/gpu{at}": [] for at in range(4)}
     assert any("1 times a job held more gpus" in note for note in done.quality.notes)
 
 
 @pytest.mark.parametrize(("unit", "busy"), [("core", {"n1": 2, "n2": 3}), ("gpu", {"n1": 1, "n2": 2})])
-def test_slots_of_pbs(imported_units, unit, busy):
+def test_slots_of_pbs(tmp_path, unit, busy):
     """Slots are cores, ngpus of virtual nodes are GPUs; each host has its own number."""
-    fields = f"start={MIDNIGHT} end={MIDNIGHT + 3600} exec_host=n1/0*2+n2/0-1,4 "
-    fields += "exec_vnode=(n1[0]:ncpus=2:ngpus=1)+(n2:ncpus=3:ngpus=2)"
-    done = imported_units(f"09/01/2026 01:00:00;E;1.s;{fields}\n", "pbs", unit=unit)
-    assert hours(done) == {f"{node}/{unit}{at}": [(1, 24)] for node, count in busy.items() for at in range(count)}
+    text = "01/01/1970 00:02:30;E;1.s;start=100 end=150 exec_host=n1/0*2+n2/0-1,4 "
+    text += "exec_vnode=(n1[0]:ncpus=2:ngpus=1)+(n2:ncpus=3:ngpus=2)\n"
+    done = import_text(tmp_path / "log", "pbs", text, unit=unit, **WINDOW, **UNITS)
+    names = [f"{node}/{unit}{at}" for node, count in busy.items() for at in range(count)]
+    assert busy_units(done) == {name: [(150, 200)] for name in names}
 
 
-def test_units_that_nobody_counts(imported_units):
-    """Neither a log nor an inventory without numbers is guessed at."""
-    with pytest.raises(SettingsError, match=r"Missing --gpus-per-node, .* how many gpus n1 has"):
-        imported_units(HEADER_UNITS + ONE, unit="gpu", nodes="n1")
-    assert imported_units(HEADER_UNITS + ONE, unit="gpu", nodes="n1", gpus_per_node=2).quality.idle_share == 0.5
-    with pytest.raises(SettingsError, match="--unit gpu: the log does not say how many gpus jobs held"):
-        imported_units(HEADER_UNITS.replace("AllocTRES", "JobName") + ONE, unit="gpu")
-
-
-def test_by_partition_and_type(imported_units):
+def test_by_partition_and_type(imported):
     """Idle share and intervals are told for each partition, or for each type of nodes, also of their GPUs."""
-    text = HEADER_UNITS + row(1, 6, 12, "n1", "gres/gpu=2")
-    figures = {"nodes": 1, "idle_share": 0.75, "idle_node_s": 18 * 3600, "holes": 2}
-    assert imported_units(text, by="partition").quality.by == {
-        "batch": figures | {"hole_mean_s": 9 * 3600, "hole_median_s": 9 * 3600}
-    }
-    kinds = imported_units(text, by="node-type", unit="gpu").quality.by
+    text = rows((125, 150, "n1", "batch", 2))
+    figures = {"nodes": 1, "idle_share": 0.75, "idle_node_s": 75, "holes": 2}
+    lengths = {"hole_mean_s": 37.5, "hole_median_s": 37.5}
+    assert imported(text, by="partition", **UNITS).quality.by == {"batch": figures | lengths}
+    kinds = imported(text, by="node-type", **GPUS).quality.by
     shares = {kind: (some["nodes"], some["idle_share"]) for kind, some in kinds.items()}
-    assert shares == {"64 cores, 4 GPUs": (8, 1 - 12 / 192)}
-    with pytest.raises(SettingsError, match="--by node-type: neither the log nor --nodes"):
-        imported_units(text, by="node-type", nodes="n1")
+    assert shares == {"64 cores, 4 GPUs": (8, 1 - 50 / 800)}

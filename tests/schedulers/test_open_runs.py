@@ -7,73 +7,49 @@ import random
 
 import pytest
 
-from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.import_settings import ImportSettings
-from tests.schedulers.machines import FORMS, format_job
+from tests.importing import import_text
+from tests.schedulers.machines import FORMS, TABLE, format_job, sacct_job, sacct_json
 
 EIGHT, HOUR = 1788249600, 3600  # 2026-09-01 08:00 UTC
 MORNING = {"start": str(EIGHT), "end": str(EIGHT + 4 * HOUR), "window": "asked"}
-SACCT = "JobIDRaw|JobID|Partition|State|Start|End|Elapsed|Suspended|Timelimit|NNodes|NodeList\n"
-TABLE, COUNTS = "job,start,end,nodes\n", "job,start,end,n\n"
+COUNTED = {"map": ("start=began", "end=finished", "count=n", "job=id"), "nodes": "2"}
+OWN = {"table": {"map": TABLE}, "table (TSV)": COUNTED}
+SACCT = FORMS["slurm"][0]
+OTHER = format_job("slurm", 2, EIGHT, EIGHT + 4 * HOUR, ["n2"])
 
 
-def row(number, state, hours, elapsed="", suspended="", limit="", nodes="n1"):
-    """A row of sacct that runs for these hours from eight, or has no end."""
-    end = "Unknown" if hours is None else EIGHT + int(hours * HOUR)
-    return f"{number}|{number}|batch|{state}|{EIGHT}|{end}|{elapsed}|{suspended}|{limit}|1|{nodes}\n"
-
-
-def document(number, state, hours, elapsed_h=0.0, suspended_h=0.0, limit_h=0, nodes="n1"):
-    """The same as `sacct --json` lists it."""
-    end = 0 if hours is None else EIGHT + int(hours * HOUR)
-    spans = {"elapsed": int(elapsed_h * HOUR), "suspended": int(suspended_h * HOUR)}
-    limit = {"set": bool(limit_h), "infinite": False, "number": 60 * limit_h}
-    job = {"job_id": number, "cluster": "c", "state": {"current": [state]}, "nodes": nodes, "allocation_nodes": 1}
-    job["time"] = {"start": EIGHT, "end": end, **spans, "limit": limit}
-    return json.dumps({"jobs": [job], "meta": {"plugin": {"data_parser": "data_parser/v0.0.41"}}})
-
-
-def flux(number, hours, nodes="n1"):
-    """The same as Flux lists it."""
-    end = {} if hours is None else {"t_inactive": EIGHT + hours * HOUR}
-    return json.dumps({"id": number, "t_run": EIGHT, "nodelist": nodes} | end) + "\n"
+def write_log(form, jobs, lost=(), **more):
+    """A log of jobs (number, start, end, node), of which some have no end."""
+    some = [(number, start, None if number in lost else end, node) for number, start, end, node in jobs]
+    if form == "slurm (JSON)":  # it names a cluster, as rows do not, and lists of nodes in its own way
+        runs = ((number, start, end or 0, [node]) for number, start, end, node in some)
+        return sacct_json(*(sacct_job(*run, nodes=f"n[{run[3][0][1:]}]", cluster="c") for run in runs))
+    return FORMS[form][0] + "".join(format_job(form, *run, [node], **more) for *run, node in some)
 
 
 def imported(tmp_path, form, *texts, **settings):
-    """Import of files in a window of four hours, n1 and n2 its nodes."""
-    paths = []
-    for number, text in enumerate(texts):
-        paths.append(tmp_path / f"{number}.log")
-        paths[-1].write_text(text)
-    column = "count=n" if texts[0].startswith(COUNTS) else "nodes=nodes"
-    own = {"map": ("start=start", "end=end", column, "job=job")} if form == "table" else {}
-    return import_log(form, paths, ImportSettings(**(MORNING | own | settings))).quality
-
-
-OTHER = row(2, "COMPLETED", 4, nodes="n2")
-STALE, ENDED = row(1, "RUNNING", None, limit="2-00:00:00"), row(1, "COMPLETED", 1)
-SECOND = f"2,{EIGHT},{EIGHT + 4 * HOUR}"
+    """The account of an import in a window of four hours, unless it is told."""
+    own = MORNING | OWN.get(form, {}) | settings
+    return import_text(tmp_path / "log", form.partition(" (")[0], *texts, **own).quality
 
 
 @pytest.mark.parametrize(
-    ("form", "texts"),
+    ("before", "after"),
     [
-        ("slurm", (SACCT + STALE, SACCT + ENDED + OTHER)),
-        ("slurm", (SACCT + ENDED + OTHER, SACCT + STALE)),
-        # Text and JSON of one run, which names its cluster there alone.
-        ("slurm", (document(1, "RUNNING", None, limit_h=48, nodes="n[1]"), SACCT + ENDED + OTHER)),
-        ("slurm", (SACCT + STALE + OTHER, document(1, "COMPLETED", 1))),
-        ("flux", (flux(1, None), flux(1, 1) + flux(2, 4, "n2"))),
-        ("table", (f"{TABLE}1,{EIGHT},,n1\n", f"{TABLE}1,{EIGHT},{EIGHT + HOUR},n1\n{SECOND},n2\n")),
-        ("table", (f"{COUNTS}1,{EIGHT},,1\n1,{EIGHT},{EIGHT + HOUR},1\n{SECOND},1\n",)),
+        *((form, form) for form in ("slurm", "flux", "table", "table (TSV)")),
+        # Text and JSON of one run.
+        ("slurm", "slurm (JSON)"),
+        ("slurm (JSON)", "slurm"),
     ],
 )
-def test_run_told_before_and_after_its_end_has_ended(tmp_path, form, texts):
+def test_run_told_before_and_after_its_end_has_ended(tmp_path, before, after):
     """Of two rows of one run the one with an end counts, in whatever order and form they come; the other is counted."""
-    settings = {"nodes": "2"} if texts[0].startswith(COUNTS) else {}
-    quality = imported(tmp_path, form, *texts, **settings)
-    assert (quality.nodes, quality.idle_node_s) == (2, 3 * HOUR)
-    assert quality.dropped == {"told again when it had ended": 1}
+    jobs = [(1, EIGHT, EIGHT + HOUR, "n1"), (2, EIGHT, EIGHT + 4 * HOUR, "n2")]
+    texts = write_log(before, jobs[:1], lost={1}, limit="2-00:00:00"), write_log(after, jobs)
+    for some in (texts, texts[::-1]):
+        quality = imported(tmp_path, before, *some)
+        assert (quality.nodes, quality.idle_node_s) == (2, 3 * HOUR)
+        assert quality.dropped == {"told again when it had ended": 1}
 
 
 @pytest.mark.parametrize(
@@ -94,9 +70,13 @@ def test_limit_waits_for_suspended_runs_and_is_no_end_of_longer_ones(
 ):
     """A run without an end holds its nodes for its limit or what it ran, and what it was suspended."""
     spans = [f"{int(hours):02}:{int(hours % 1 * 60):02}:00" for hours in (elapsed_h, suspended_h, limit_h)]
-    text = row(1, state, None, *spans[:2], spans[2] if limit_h else "UNLIMITED")
+    spans[2] = spans[2] if limit_h else "UNLIMITED"
+    told = dict(zip(("elapsed", "suspended", "limit"), spans, strict=True))
+    text = format_job("slurm", 1, EIGHT, None, ["n1"], state=state, **told)
     assert imported(tmp_path, "slurm", SACCT + text + OTHER).idle_node_s == idle_h * HOUR
-    text = document(1, state, None, elapsed_h, suspended_h, limit_h)
+    limit = {"set": bool(limit_h), "infinite": False, "number": 60 * limit_h}
+    times = {"elapsed": int(elapsed_h * HOUR), "suspended": int(suspended_h * HOUR), "limit": limit}
+    text = sacct_json(sacct_job(1, EIGHT, 0, ["n1"], [state], time=times))
     assert imported(tmp_path, "slurm", text, SACCT + OTHER).idle_node_s == idle_h * HOUR
 
 
@@ -119,14 +99,9 @@ def test_controller_knows_the_end_that_a_suspended_run_is_allowed(tmp_path):
 )
 def test_suspension_of_pbs_moves_when_a_run_is_due(tmp_path, lines, suspended, idle_h):
     """A run of two hours that is suspended goes on when it is resumed, for what is left to it."""
-    text = "".join(
-        f"09/01/2026 {line}\n"
-        for line in (
-            f"08:00:00;S;1.s;exec_host=n1/0 Resource_List.walltime=02:00:00 start={EIGHT} queue=q",
-            *(f"{line};1.s;" for line in lines),
-            f"12:00:00;E;2.s;exec_host=n2/0 start={EIGHT} end={EIGHT + 4 * HOUR} queue=q",
-        )
-    )
+    text = format_job("pbs", 1, EIGHT, None, ["n1"], over=" Resource_List.walltime=02:00:00")
+    text += "".join(f"09/01/2026 {line};1.s;\n" for line in lines)
+    text += format_job("pbs", 2, EIGHT, EIGHT + 4 * HOUR, ["n2"])
     assert imported(tmp_path, "pbs", text, suspended=suspended, zone="UTC").idle_node_s == idle_h * HOUR
 
 
@@ -141,20 +116,6 @@ def run_machine(rng, nodes=20, days=28):
             jobs.append((number, now, now + length, f"n{node}"))
             now += length + (rng.randrange(4 * HOUR) if rng.random() < 0.3 else 0)
     return sorted(jobs, key=lambda job: job[1])
-
-
-FORMATS = ("slurm", "pbs", "lsf", "flux", "table")
-NO_END = {"slurm": "Unknown", "flux": 0}
-
-
-def write_log(form, jobs, lost=()):
-    """A log of jobs of which some have no end and no limit."""
-    rows = []
-    for number, start, end, node in jobs:
-        over = NO_END.get(form, "") if number in lost else end
-        own = {"sign": "S", "over": ""} if number in lost else {"sign": "E", "over": f" end={end}"}
-        rows.append(format_job(form, number, start, over, [node], submit="", **own))
-    return FORMS[form][0] + "".join(rows)
 
 
 @pytest.mark.parametrize("form", ["slurm", "pbs", "flux", "table"])
@@ -175,10 +136,10 @@ def test_runaways_end_where_another_job_starts(tmp_path, form, share):
 
 def test_shared_nodes_have_no_runaways(tmp_path):
     """Where jobs share nodes, one that starts says nothing of one that goes on, nor do two jobs on another node."""
-    spans = [(number, number / 10, number / 10 + 1, "n1") for number in range(2, 12)]
-    spans += [(21, 1, 1.5, "n2"), (22, 2, 2.5, "n2")]
-    shared = "".join(f"{n},{EIGHT + low * HOUR:.0f},{EIGHT + high * HOUR:.0f},{node}\n" for n, low, high, node in spans)
-    quality = imported(tmp_path, "table", f"{TABLE}1,{EIGHT},,n1\n20,{EIGHT},,n2\n{shared}")
+    spans = [(1, 0, 4, "n1"), (20, 0, 4, "n2"), (21, 1, 1.5, "n2"), (22, 2, 2.5, "n2")]
+    spans += [(number, number / 10, number / 10 + 1, "n1") for number in range(2, 12)]
+    some = [(number, *(EIGHT + round(at * HOUR) for at in times), node) for number, *times, node in spans]
+    quality = imported(tmp_path, "table", write_log("table", some, lost={1, 20}))
     assert (quality.idle_node_s, quality.coverage["runaways"]) == (0, 0)
 
 
@@ -200,7 +161,7 @@ def imported_lives(tmp_path, some, form="slurm", **settings):
     return imported(tmp_path, form, write_log(form, some), **TRUSTED | settings)
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", ["slurm", "pbs", "lsf", "flux", "table"])
 def test_renamed_node_is_not_idle_under_either_name(tmp_path, form):
     """What follows the last record of a name, and what comes before its first, is left out and named."""
     quality = imported_lives(tmp_path, jobs(WEEKS), form)
@@ -247,9 +208,8 @@ def test_days_without_a_job_do_not_retire_a_node(tmp_path):
 )
 def test_dated_list_of_nodes_rules(tmp_path, text):
     """Where `--nodes` says from when to when nodes were there, they are idle then, whatever the records say."""
-    (tmp_path / "nodes").write_text(text)
     some = jobs({"n1": (0, 56), "old": (0, 10), "new": (40, 56)})
-    settings = {"start": "2026-09-01T00:00Z", "end": "2026-10-27T00:00Z", "nodes": str(tmp_path / "nodes")}
+    settings = {"start": "2026-09-01T00:00Z", "end": "2026-10-27T00:00Z", "nodes": text}
     quality = imported_lives(tmp_path, some, window="asked", zone="UTC", **settings)
     assert quality.idle_node_s == pytest.approx((24 - 10 + 40 - 28) * DAY)
     assert quality.away_node_s == pytest.approx((56 - 24 + 28) * DAY)

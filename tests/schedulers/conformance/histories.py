@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import pandas as pd
 from hypothesis import strategies as st
 
 from bftrainer.files.writing import seal_line
 from bftrainer.nodelogs.hostlist import fold_hostlist
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.node_states import KIND, Cause, poll_line, session_line
-from tests.schedulers.machines import FORMS, format_job, format_pbs
+from tests.schedulers.machines import FORMS, format_job, format_pbs, sacct_job, sacct_json
 
 DAY = 1788220800  # 2026-09-01
 START, END = 100, 400
@@ -50,6 +49,9 @@ class History:
         for node, start, end in [*spans, *self.downtimes]:
             cells[NODES.index(node), max(start - START, 0) : max(end - START, 0)] = False
         return cells
+
+
+PLAIN = History((Job(50, 150, ("n1", "n2")), Job(120, 200, ("n3",)), Job(150, 250, ("n1",)), Job(390, 500, ("n4",))))
 
 
 @dataclass(frozen=True)
@@ -116,20 +118,12 @@ def _set(number: int) -> dict[str, Any]:
 
 
 def slurm_accounting(folder: Path, history: History) -> Written:
-    """What `sacct --json` prints of data parser 0.0.41; a job that ends after the window still runs."""
-    jobs = [
-        {
-            "job_id": number,
-            "allocation_nodes": len(job.nodes),
-            "nodes": fold_hostlist(job.nodes),
-            "state": {"current": ["RUNNING" if job.end > END else "COMPLETED"], "reason": "None"},
-            "time": {"start": DAY + job.start, "end": 0 if job.end > END else DAY + job.end, "limit": _set(60)},
-            "steps": [{"nodes": {"list": [*job.nodes]}}],
-        }
-        for number, job in enumerate(history.jobs, start=1)
-    ]
-    meta = {"plugin": {"type": "openapi/slurmdbd", "data_parser": "data_parser/v0.0.41"}}
-    return _named(folder, history, "jobs.json", json.dumps({"jobs": jobs, "meta": meta, "errors": []}, indent=2))
+    """What `sacct --json` prints; a job that ends after the window still runs."""
+    jobs = []
+    for number, job in enumerate(history.jobs, start=1):
+        more = {"time": {"limit": _set(60)}, "steps": [{"nodes": {"list": [*job.nodes]}}]}
+        jobs.append(sacct_job(number, DAY + job.start, 0 if job.end > END else DAY + job.end, job.nodes, **more))
+    return _named(folder, history, "jobs.json", sacct_json(*jobs, indent=2))
 
 
 def slurm_controller(folder: Path, history: History) -> Written:
@@ -172,15 +166,10 @@ def pbs(folder: Path, history: History) -> Written:
 
 def table_parquet(folder: Path, history: History) -> Written:
     """Parquet with timestamps in UTC, lists of nodes, and a column that nobody asked for."""
-    times = {"began": [DAY + job.start for job in history.jobs], "finished": [DAY + job.end for job in history.jobs]}
-    kind = pa.timestamp("s", tz="UTC")
-    columns = {name: pa.array(values, pa.int64()).cast(kind) for name, values in times.items()}
-    columns |= {
-        "hosts": pa.array([[*job.nodes] for job in history.jobs], pa.list_(pa.string())),
-        "job": pa.array(range(len(history.jobs)), pa.int64()),
-        "embedding": pa.array([[0.5]] * len(history.jobs), pa.list_(pa.float64())),
-    }
-    pq.write_table(pa.table(columns), folder / "jobs.parquet")
+    rows = ((DAY + job.start, DAY + job.end, [*job.nodes], [0.5]) for job in history.jobs)
+    frame = pd.DataFrame(rows, columns=["began", "finished", "hosts", "embedding"]).reset_index(names="job")
+    times = {name: pd.to_datetime(frame[name], unit="s", utc=True) for name in ("began", "finished")}
+    frame.assign(**times).to_parquet(folder / "jobs.parquet")
     written = _named(folder, history, "ignored", "", map=(*COLUMNS, "nodes=hosts", "job=job"))
     return Written((folder / "jobs.parquet",), written.settings)
 
@@ -200,11 +189,8 @@ def flux(folder: Path, history: History) -> Written:
     events.sort(key=lambda event: event[0])
     lines = [{"timestamp": float(DAY + time), "name": name, "context": told} for time, name, told in events]
     (folder / "eventlog").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    jobs = [
-        {"id": number, "t_run": DAY + job.start, "t_cleanup": DAY + job.end, "nodelist": fold_hostlist(job.nodes)}
-        for number, job in enumerate(history.jobs)
-    ]
-    (folder / "jobs.json").write_text(json.dumps({"jobs": jobs}, indent=1))
+    jobs = ",\n".join(_rows(history, "flux").splitlines())
+    (folder / "jobs.json").write_text(f'{{\n "jobs": [\n{jobs}\n]}}')
     return Written((folder / "eventlog", folder / "jobs.json"), {"nodes": fold_hostlist(NODES)})
 
 
@@ -245,9 +231,8 @@ def swf(folder: Path, history: History) -> Written:
 def _swf(history: History, ids: Callable[[Job], str]) -> str:
     lines = [FORMS["swf"][0].format(low=DAY, nodes=len(NODES), processors=2 * len(NODES))]
     for number, job in enumerate(history.jobs, start=1):
-        queued = {"queued": job.start // 2, "waited": job.start - job.start // 2, "ran": job.end - job.start}
-        own = {"used": 2 * len(job.nodes), "ids": ids(job)} | queued
-        lines.append(format_job("swf", number, job.start, job.end, job.nodes, **own))
+        own = {"used": 2 * len(job.nodes), "ids": ids(job), "submit": DAY + job.start // 2, "low": DAY}
+        lines.append(format_job("swf", number, DAY + job.start, DAY + job.end, job.nodes, **own))
     return "".join(lines)
 
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import shutil
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -19,24 +20,11 @@ from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
 from bftrainer.schedulers.reading import recognise
 from tests.examples import examples
-from tests.schedulers.conformance.histories import (
-    COUNTED,
-    DAY,
-    END,
-    NAMED,
-    NODES,
-    START,
-    History,
-    Job,
-    Written,
-    histories,
-)
+from tests.schedulers.conformance.histories import COUNTED, DAY, END, NAMED, NODES, PLAIN, START, histories
 
 WINDOW = {"start": "2026-09-01T00:01:40Z", "end": "2026-09-01T00:06:40Z", "window": "asked"}
 ALL = {**COUNTED, **NAMED}
 few = settings(examples(15), suppress_health_check=[HealthCheck.too_slow])
-
-PLAIN = History((Job(50, 150, ("n1", "n2")), Job(120, 200, ("n3",)), Job(150, 250, ("n1",)), Job(390, 500, ("n4",))))
 
 
 def dense(log):
@@ -114,7 +102,7 @@ def test_copies_make_no_difference(tmp_path, name):
     written = ALL[name](tmp_path, PLAIN)
     once = imported(name, written)
     copies = tuple(shutil.copy(path, path.with_name(f"copy of {path.name}")) for path in written.paths)
-    twice = imported(name, Written((*written.paths, *copies), written.settings))
+    twice = imported(name, replace(written, paths=(*written.paths, *copies)))
     np.testing.assert_array_equal(dense(once.log), dense(twice.log))
     assert twice.quality.overlap_factor == once.quality.overlap_factor
     assert twice.quality.duplicates == len(PLAIN.jobs)
@@ -160,11 +148,11 @@ HARMLESS = ("crlf", "byte order mark", "blank lines", "a line twice")
 SEEDS = 12
 
 
-def busy_of(done, history: History) -> np.ndarray:
+def busy_of(done) -> np.ndarray:
     """Busy nodes by second: which they are, or how many where the log counts them."""
     if "placement" in done.log.provenance:
         return (~dense(done.log)).sum(axis=0) + len(NODES) - len(done.log.nodes)
-    busy = np.ones_like(history.idle())
+    busy = np.ones_like(PLAIN.idle())
     for row, name in zip(dense(done.log), done.log.nodes, strict=True):
         if name in NODES:
             busy[NODES.index(name)] = ~row
@@ -208,7 +196,7 @@ def poison(rng: Random, line: str) -> str:
 def test_harmless_damage_changes_nothing(tmp_path, name, write):
     """Line ends of Windows, a mark of the byte order, blank lines, and a line that was copied."""
     written = ALL[name](tmp_path, PLAIN)
-    truth = busy_of(imported(name, written), PLAIN)
+    truth = busy_of(imported(name, written))
     lines = written.paths[0].read_text().splitlines()
     at = max(1, len(lines) // 2)
     if write == "blank lines":
@@ -219,7 +207,7 @@ def test_harmless_damage_changes_nothing(tmp_path, name, write):
     written.paths[0].write_bytes(text.encode("utf-8-sig" if write == "byte order mark" else "utf-8"))
     done = imported(name, written, max_bad=1.0)
     assert done.quality.bad == 0
-    np.testing.assert_array_equal(busy_of(done, PLAIN), truth)
+    np.testing.assert_array_equal(busy_of(done), truth)
 
 
 @pytest.mark.long
@@ -229,7 +217,7 @@ def test_damage_of_one_line(tmp_path, name, damage):
     """Time of one job at most gets lost; what changed is counted or said, or the log is refused in one line."""
     written = ALL[name](tmp_path, PLAIN)
     path, whole = written.paths[0], imported(name, written)
-    clean, truth, messages = path.read_text(), busy_of(whole, PLAIN), []
+    clean, truth, messages = path.read_text(), busy_of(whole), []
     for seed in range(SEEDS):
         rng, lines = Random(f"{name} {seed}"), clean.splitlines()
         at = rng.choice([at for at, line in enumerate(lines) if line[0] != ";"])  # no header of SWF
@@ -240,7 +228,7 @@ def test_damage_of_one_line(tmp_path, name, damage):
         except InputError as fault:
             messages.append(str(fault))
             continue
-        quality, busy, shown = done.quality, busy_of(done, PLAIN), lines[at]
+        quality, busy, shown = done.quality, busy_of(done), lines[at]
         assert quality.records == quality.kept + sum(quality.dropped.values())
         if (busy != truth).any():
             assert account_of(quality) != account_of(whole.quality), shown
@@ -251,6 +239,6 @@ def test_damage_of_one_line(tmp_path, name, damage):
 
 def histories_without_one(whole) -> list[np.ndarray]:
     """Busy nodes by second if one of the jobs were missing."""
-    rest = [History(tuple(job for job in PLAIN.jobs if job is not lost)) for lost in PLAIN.jobs]
+    rest = [replace(PLAIN, jobs=tuple(job for job in PLAIN.jobs if job is not lost)) for lost in PLAIN.jobs]
     cells = [(~history.idle()).astype(int) for history in rest]
     return [some.sum(axis=0) if "placement" in whole.log.provenance else some for some in cells]
