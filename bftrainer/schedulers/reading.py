@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -32,6 +33,11 @@ CUT_OFF = "last line cut off"
 _CLEAN_UP_S = 1.0
 _EXAMPLES = 10
 _SURE = 10_000
+_ROWS_AT_A_TIME = 1 << 14
+
+
+class RowError(Exception):
+    """A row gives no record: the reason, and what was expected and came, if it should have given one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,6 +157,31 @@ class Reading:
     def lines(self, paths: Iterable[Path]) -> Iterator[LogRow]:
         """Lines of files that are not blank, each as a row of one cell."""
         return (row for path in paths for row in log_lines(path) if row.fields[0].strip())
+
+    def parse(self, rows: Iterable[LogRow], read: Callable[[LogRow], Any]) -> Iterator[Any]:
+        """What `read` makes of each row; those of which it raises a `RowError` are counted, or refused."""
+        for row in rows:
+            self.tally.records += 1
+            try:
+                record = read(row)
+            except RowError as fault:
+                reason, *details = fault.args
+                if details:
+                    self.tally.refuse(reason, row, *details)
+                else:
+                    self.tally.drop(reason)
+            else:
+                yield record
+
+    def frames(
+        self, rows: Iterable[LogRow], read: Callable[[LogRow], Sequence[Any]], columns: Mapping[str, str]
+    ) -> Iterator[pd.DataFrame]:
+        """Frames of cells that `read` makes of rows, with the types of their `columns`; the first one is empty."""
+        records = self.parse(rows, read)
+        for some in chain([[]], iter(lambda: list(islice(records, _ROWS_AT_A_TIME)), [])):
+            # Not from_records: its columns of objects would keep all cells of the rows.
+            cells = zip(columns.items(), zip(*some, strict=True) if some else repeat(()), strict=False)
+            yield pd.DataFrame({name: pd.Series(values, dtype=kind) for (name, kind), values in cells})
 
     def is_wanted(self, cluster: str) -> bool:
         """Whether rows of a cluster, which may have no name, are asked for."""

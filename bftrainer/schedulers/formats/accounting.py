@@ -7,8 +7,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import islice, repeat
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,7 +21,7 @@ from bftrainer.nodelogs.hostlist import numbers
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind
 from bftrainer.schedulers.clock import BAD, Stamps, duration_s, exact_ns, natural_number, read_stamps
-from bftrainer.schedulers.reading import Check, Importer, Reading, expecting
+from bftrainer.schedulers.reading import Importer, Reading, RowError
 
 _LINE = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d);([A-Za-z]{1,2});([^;]*)(?:;(.*))?", re.ASCII | re.DOTALL)
 _COBALT = (
@@ -38,11 +37,10 @@ _VNODE = re.compile(r"\[\d+\]$", re.ASCII)
 _QUARTER_NS, _LATE_NS = 900 * NS_PER_S, 60 * NS_PER_S
 """Zones differ by quarters of an hour; what comes later by no more is in order."""
 _NO_RUN, _UNDATED = "about no run", "change at an unknown time"
-_ROWS_AT_A_TIME = _TEXTS = 1 << 16
+_TEXTS = 1 << 16
 _COLUMNS = {
-    **dict.fromkeys(("type", "id", "queue"), "object"),
-    **dict.fromkeys(("start_ns", "end_ns", "submit_ns", "limit_s"), "int64"),
-    **dict.fromkeys(("nodes", "count"), "int64"),
+    **dict.fromkeys(("moment", "type", "id", "queue"), "object"),
+    **dict.fromkeys(("start_ns", "end_ns", "submit_ns", "limit_s", "nodes", "count"), "int64"),
 }
 """Of a line; 0 for a time that it does not tell, -1 for no limit, no nodes and no number of them."""
 _OF_RESERVATIONS, _WITHOUT_FIELDS = "BFKk", "zrpFKk"
@@ -68,13 +66,13 @@ class PbsImporter(Importer):
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files in the order of their first lines: runs begin in one file and end in another."""
         hosts = _HostLists(reading)
-        blocks = [_read_lines([], hosts, reading)]
         firsts = {path: next(filter(None, map(_LINE.match, head(path))), None) for path in paths}
         moments = {path: "" if line is None else line.expand(_MOMENT) for path, line in firsts.items()}
         rows = reading.lines(sorted(paths, key=lambda path: (moments[path], path.name)))
-        while some := list(islice(rows, _ROWS_AT_A_TIME)):
-            blocks.append(_read_lines(some, hosts, reading))
-        lines, runs = pd.concat(blocks, ignore_index=True), _Runs(reading, hosts.shares)
+        read = partial(_read_line, hosts=hosts, has_reservations=reading.settings.reserved_busy)
+        frames = reading.frames(rows, read, _COLUMNS)
+        lines = pd.concat([some.assign(local_ns=read_stamps(some.pop("moment")).ns) for some in frames])
+        lines, runs = lines.reset_index(drop=True), _Runs(reading, hosts.shares)
         sizes = np.append(reading.rows.list_sizes(), 0)[lines["nodes"]]
         lines["is_whole"] = (lines["nodes"] < 0) | (lines["count"] < 0) | (lines["count"] == sizes)
         lines["at_ns"] = _date_lines(lines, reading)
@@ -89,41 +87,29 @@ class PbsImporter(Importer):
         runs.end_all()
 
 
-def _read_lines(rows: Sequence[LogRow], hosts: _HostLists, reading: Reading) -> pd.DataFrame:
-    """Lines as `_COLUMNS`, and `local_ns`, when they were written; others are refused, or counted if of no use."""
-    moments, lines, tally = [], [], reading.tally
-    tally.records += len(rows)
-    for row in rows:
-        match = _LINE.fullmatch(row.fields[0])
-        if match is None:
-            detail = f"Expected MM/DD/YYYY HH:MM:SS;TYPE;id;..., got {one_line(row.fields[0][:60])!r}"
-            tally.refuse("malformed line", row, detail)
-            continue
-        kind = sys.intern(match[5])
-        if kind not in _ACTIONS or (kind in _OF_RESERVATIONS and not reading.settings.reserved_busy):
-            tally.drop(_NO_RUN)
-            continue
-        # What was provisioned for a job, and a reservation, are runs of their own.
-        name = sys.intern(f"{'P ' * (kind in 'pP')}{'B ' * (kind in _OF_RESERVATIONS)}{match[6]}")
-        pairs = [] if kind in _WITHOUT_FIELDS else _FIELD.findall(match[7] or "")
-        fields = {key: value.strip("\"'") for key, value in (pairs[:-1] if row.is_cut_off else pairs)}
-        times_ns = [max(exact_ns(fields.get(key, "0")) or 0, 0) for key in ("start", "end", "qtime")]
-        limit_s = duration_s(fields.get("Resource_List.walltime", "")) if kind in "Ssa" else None
-        nodes = hosts.find(fields) if kind != "a" else -1
-        if kind == "E" and nodes >= 0 and not times_ns[1]:
-            tally.refuse("impossible time", row, f"Expected end=SECONDS, got {fields.get('end', 'none')}")
-            continue
-        count = natural_number(fields.get("unique_node_count", ""))
-        if fields.get("exec_host", "").endswith("+"):  # it was cut off
-            count = 0
-        moments.append(match.expand(_MOMENT))
-        limit_s, count = (-1 if number is None else number for number in (limit_s, count))
-        lines.append([kind, name, sys.intern(fields.get("queue", "")), *times_ns, limit_s, nodes, count])
-    # Not from_records: its columns of objects would keep all values of the rows.
-    columns = zip(*lines, strict=True) if lines else repeat(())
-    values = zip(_COLUMNS.items(), columns, strict=False)
-    frame = pd.DataFrame({name: pd.Series(column, dtype=kind) for (name, kind), column in values})
-    return frame.assign(local_ns=read_stamps(moments).ns)
+def _read_line(row: LogRow, hosts: _HostLists, *, has_reservations: bool) -> list[Any]:
+    """Cells of a line by `_COLUMNS`, if it is of use."""
+    match = _LINE.fullmatch(row.fields[0])
+    if match is None:
+        shown = one_line(row.fields[0][:60])
+        raise RowError("malformed line", f"Expected MM/DD/YYYY HH:MM:SS;TYPE;id;..., got {shown!r}")
+    kind = sys.intern(match[5])
+    if kind not in _ACTIONS or (kind in _OF_RESERVATIONS and not has_reservations):
+        raise RowError(_NO_RUN)
+    # What was provisioned for a job, and a reservation, are runs of their own.
+    name = sys.intern(f"{'P ' * (kind in 'pP')}{'B ' * (kind in _OF_RESERVATIONS)}{match[6]}")
+    pairs = [] if kind in _WITHOUT_FIELDS else _FIELD.findall(match[7] or "")
+    fields = {key: value.strip("\"'") for key, value in (pairs[:-1] if row.is_cut_off else pairs)}
+    times_ns = [max(exact_ns(fields.get(key, "0")) or 0, 0) for key in ("start", "end", "qtime")]
+    limit_s = duration_s(fields.get("Resource_List.walltime", "")) if kind in "Ssa" else None
+    nodes = hosts.find(fields) if kind != "a" else -1
+    if kind == "E" and nodes >= 0 and not times_ns[1]:
+        raise RowError("impossible time", f"Expected end=SECONDS, got {fields.get('end', 'none')}")
+    count = natural_number(fields.get("unique_node_count", ""))
+    if fields.get("exec_host", "").endswith("+"):  # it was cut off
+        count = 0
+    limit_s, count = (-1 if number is None else number for number in (limit_s, count))
+    return [match.expand(_MOMENT), kind, name, sys.intern(fields.get("queue", "")), *times_ns, limit_s, nodes, count]
 
 
 def _date_lines(lines: pd.DataFrame, reading: Reading) -> pd.Series[int]:
@@ -375,6 +361,10 @@ _LSF_FIELD = re.compile(r'"((?:[^"]|"")*)"|(\S+)')
 _SLOTS = re.compile(r"^\d+\*", re.ASCII)
 _RECORD = re.compile(r'"[A-Z_]+" ')
 _FINISH, _RESIZE = '"JOB_FINISH" ', '"JOB_RESIZE" '
+_LSF_COLUMNS = {
+    **dict.fromkeys(("start_ns", "end_ns", "submit_ns", "job"), "int64"),
+    **dict.fromkeys(("nodes", "partition", "row"), "object"),
+}
 _ASKED, _FORMER = 22, 10
 """Fields before the number of hosts that a finished job asked for, and that a resized one had until then."""
 _NAME, _INDEX = 2, 29
@@ -397,42 +387,25 @@ class LsfImporter(Importer):
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files."""
-        resized_s: dict[tuple[int, int, int], int] = {}
-        rows = reading.lines(paths)
-        while some := list(islice(rows, _ROWS_AT_A_TIME)):
-            reading.tally.records += len(some)
-            jobs = []
-            for row in some:
-                try:
-                    job = _read_record(row.fields[0], resized_s)
-                except (IndexError, ValueError):
-                    detail = f"Expected all fields of a record of lsb.acct, got {one_line(row.fields[0][:60])!r}"
-                    reading.tally.refuse("malformed line", row, detail)
-                else:
-                    reading.tally.drop("about no finished job", not job)
-                    jobs += [job | {"row": row}] if job else []
-            if jobs:
-                frame = pd.DataFrame(jobs)
-                start_s, end_s = frame["start_s"], frame["end_s"]
-                is_possible = (start_s >= 0) & (end_s >= 0) & (np.maximum(start_s, end_s) < OPEN_END_NS // NS_PER_S)
-                checks = (
-                    Check("impossible time", ~is_possible, expecting("epoch seconds", frame, "start_s", "end_s")),
-                    Check("never started", start_s == 0),
-                    Check("no nodes", frame["nodes"] == ""),
-                )
-                frame = reading.tally.sift(frame, checks)
-                ns = {
-                    f"{name}_ns": frame[f"{name}_s"].astype("int64") * NS_PER_S for name in ("start", "end", "submit")
-                }
-                reading.take(frame.assign(**ns).replace({"submit_ns": 0}, OPEN_START_NS))
+        read = partial(_read_record, resized_s={})
+        for frame in reading.frames(reading.lines(paths), read, _LSF_COLUMNS):
+            reading.take(frame)
 
 
-def _read_record(line: str, resized_s: dict[tuple[int, int, int], int]) -> dict[str, Any]:
-    """Times, hosts and queue of a job that is over, or of its time on the hosts that it had until it was resized."""
+def _read_record(row: LogRow, resized_s: dict[tuple[int, int, int], int]) -> list[Any]:
+    """Cells by `_LSF_COLUMNS` of a job that is over, or of its time on the hosts that it had until it was resized."""
+    try:
+        return [*_read_fields(row.fields[0], resized_s), row]
+    except (IndexError, ValueError):
+        shown = one_line(row.fields[0][:60])
+        raise RowError("malformed line", f"Expected all fields of a record of lsb.acct, got {shown!r}") from None
+
+
+def _read_fields(line: str, resized_s: dict[tuple[int, int, int], int]) -> list[Any]:
     is_resized = line.startswith(_RESIZE)
     if not is_resized and not line.startswith(_FINISH):
         if _RECORD.match(line):
-            return {}
+            raise RowError("about no finished job")
         raise ValueError(line)
     some = [field[2] if field[1] is None else field[1].replace('""', '"') for field in _LSF_FIELD.finditer(line)]
     at = _FORMER if is_resized else _ASKED + 1 + int(some[_ASKED])
@@ -455,6 +428,9 @@ def _read_record(line: str, resized_s: dict[tuple[int, int, int], int]) -> dict[
         job = hash((number, index, *behind[_NAME : _NAME + 1]))
         # Of a job that was resized the line tells the last hosts only.
         start_s = start_s and max(start_s, min(resized_s.get((number, index, start_s), 0), end_s - 1))
+    if not 0 <= min(start_s, end_s) <= max(start_s, end_s) < OPEN_END_NS // NS_PER_S:
+        raise RowError("impossible time", f"Expected epoch seconds, got {str(start_s)!r} and {str(end_s)!r}")
     nodes = ",".join(dict.fromkeys(_SLOTS.sub("", host) for host in hosts))  # each once a slot, or `16*host1`
-    times_s = {"start_s": start_s, "end_s": end_s, "submit_s": submit_s}
-    return {**times_s, "job": job, "nodes": nodes, "partition": queue}
+    if not start_s or not nodes:
+        raise RowError("no nodes" if start_s else "never started")
+    return [start_s * NS_PER_S, end_s * NS_PER_S, submit_s * NS_PER_S or OPEN_START_NS, job, nodes, queue]

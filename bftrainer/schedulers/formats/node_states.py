@@ -27,7 +27,7 @@ from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, nanosecond
 from bftrainer.schedulers.busy_records import IDLE, BusyKind
 from bftrainer.schedulers.clock import exact_ns
 from bftrainer.schedulers.import_settings import SEEN
-from bftrainer.schedulers.reading import Importer, Reading
+from bftrainer.schedulers.reading import Importer, Reading, RowError
 from bftrainer.schedulers.selected_nodes import count_nodes
 
 KIND = "bftrainer watch 1"
@@ -381,36 +381,34 @@ class _Event:
     drained: Sequence[int] = ()
 
 
+def _read_event(row: LogRow) -> _Event:
+    """The event of a line; changes have to tell of whom."""
+    event = parse_object(row.fields[0]) or {}
+    time_ns = _time_ns(event["timestamp"]) if _is_event(event) else None
+    if time_ns is None:
+        shown = one_line(row.fields[0][:60])
+        raise RowError("malformed line", f"Expected an event with timestamp, name and context in JSON, got {shown!r}")
+    name, context = event["name"], event.get("context")
+    if name not in _CHANGES:
+        return _Event(time_ns, name)
+    fields, is_start = context if isinstance(context, dict) else {}, name in _STARTS
+    drain = fields.get("drain") if is_start else None
+    try:
+        idset, online, excluded = (_parse_ids(fields.get(key, "")) for key in ("idset", "online", "exclude"))
+        ranks = _parse_ids(fields.get("ranks", "")) or idset
+        if not isinstance(context, dict) or not (is_start or ranks):
+            raise LogError(f"Expected a context with the ranks that go {name}, got {one_line(context)!r}")
+        names = expand_hostlist(str(fields["nodelist"])) if fields.get("nodelist") else ()
+        drained = [rank for ids in drain for rank in _parse_ids(ids)] if isinstance(drain, dict) else []
+    except LogError as fault:
+        raise RowError("unreadable set of ranks", str(fault)) from None
+    names, ranks = names if len(names) == len(ranks) else (), ranks if is_start else idset
+    return _Event(time_ns, name, ranks, names, online, excluded, drained)
+
+
 def _read_events(paths: Iterable[Path], reading: Reading) -> list[_Event]:
-    """Events of the files in order of time; lines that are none are refused, and changes that do not tell of whom."""
-    events: list[_Event] = []
-    for row in reading.lines(paths):
-        reading.tally.records += 1
-        event = parse_object(row.fields[0]) or {}
-        time_ns = _time_ns(event["timestamp"]) if _is_event(event) else None
-        if time_ns is None:
-            shown = one_line(row.fields[0][:60])
-            detail = f"Expected an event with timestamp, name and context in JSON, got {shown!r}"
-            reading.tally.refuse("malformed line", row, detail)
-            continue
-        name, context = event["name"], event.get("context")
-        if name not in _CHANGES:
-            events.append(_Event(time_ns, name))
-            continue
-        fields, is_start = context if isinstance(context, dict) else {}, name in _STARTS
-        drain = fields.get("drain") if is_start else None
-        try:
-            idset, online, excluded = (_parse_ids(fields.get(key, "")) for key in ("idset", "online", "exclude"))
-            ranks = _parse_ids(fields.get("ranks", "")) or idset
-            if not isinstance(context, dict) or not (is_start or ranks):
-                raise LogError(f"Expected a context with the ranks that go {name}, got {one_line(context)!r}")
-            names = expand_hostlist(str(fields["nodelist"])) if fields.get("nodelist") else ()
-            drained = [rank for ids in drain for rank in _parse_ids(ids)] if isinstance(drain, dict) else []
-        except LogError as fault:
-            reading.tally.refuse("unreadable set of ranks", row, str(fault))
-            continue
-        names, ranks = names if len(names) == len(ranks) else (), ranks if is_start else idset
-        events.append(_Event(time_ns, name, ranks, names, online, excluded, drained))
+    """Events of the files in order of time."""
+    events = list(reading.parse(reading.lines(paths), _read_event))
     reading.tally.drop("no change of availability", sum(event.name not in _CHANGES for event in events))
     if late := sum(before.time_ns > after.time_ns for before, after in pairwise(events)):
         reading.note(f"{late:,} events are out of order: they were sorted by their times.")
@@ -484,45 +482,44 @@ class _Ranks:
 def _read_jobs(path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
     """Jobs of a file that ran; the file is one JSON document, or has one per line."""
     first = parse_object(next((line for line in head(path) if line.strip()), ""))
-    jobs: Iterable[tuple[LogRow, Any]] = ((row, parse_object(row.fields[0])) for row in reading.lines([path]))
-    if first is None or "jobs" in first:
-        document = json_file(path, LogError, "a resource eventlog or jobs in JSON")
-        listed = document.get("jobs") if isinstance(document, dict) else None
-        if not isinstance(listed, list):
-            raise LogError(f"{path}: Expected a resource eventlog or jobs in JSON, got something else.")
-        jobs = ((LogRow(path, number, []), job) for number, job in enumerate(listed, start=1))
-    for row, value in jobs:
-        reading.tally.records += 1
-        if not isinstance(value, dict):
-            reading.tally.refuse("malformed line", row, "Expected a job in JSON, got something else")
-            continue
-        if value.get("t_run") in (None, 0):
-            reading.tally.drop("never started")
-            continue
-        nodes, queue, key = str(value.get("nodelist") or ""), str(value.get("queue") or ""), value.get("id")
-        # Resources are free when the job is inactive; before that they are being cleaned up.
-        end = next((end for end in (value.get("t_inactive"), value.get("t_cleanup")) if end not in (None, 0)), None)
-        start_ns, end_ns = _time_ns(value["t_run"]), OPEN_END_NS if end is None else _time_ns(end)
-        submit_ns = _time_ns(value.get("t_submit"))
-        try:
-            ranks = _parse_ids(value["ranks"]) if value.get("ranks") not in (None, "") else ()
-            names = expand_hostlist(nodes) if nodes and ranks else ()
-            if (nodes or ranks) and (start_ns is None or end_ns is None):
-                raise ValueError("impossible time")
-        except (LogError, ValueError) as fault:
-            reading.tally.refuse("malformed job", row, f"Expected a job as flux jobs prints it ({fault})")
-            continue
-        if not nodes and not ranks:
-            reading.tally.drop("no nodes")
-            continue
-        yield {
-            "row": LogRow(path, row.line, []),
-            "start_ns": start_ns,
-            "end_ns": end_ns,
-            "nodes": nodes,
-            "ranks": ranks,
-            "names": names,
-            "job": f"{nodes} {ranks}" if key is None else str(key),
-            "partition": queue,
-            "submit_ns": OPEN_START_NS if submit_ns is None else submit_ns,
-        }
+    if first is not None and "jobs" not in first:
+        return reading.parse(reading.lines([path]), lambda row: _read_job(parse_object(row.fields[0]), row))
+    document = json_file(path, LogError, "a resource eventlog or jobs in JSON")
+    listed = document.get("jobs") if isinstance(document, dict) else None
+    if not isinstance(listed, list):
+        raise LogError(f"{path}: Expected a resource eventlog or jobs in JSON, got something else.")
+    rows = (LogRow(path, number, []) for number in range(1, len(listed) + 1))
+    return reading.parse(rows, lambda row: _read_job(listed[row.line - 1], row))
+
+
+def _read_job(value: Any, row: LogRow) -> dict[str, Any]:
+    """A job of a file, as `Reading.take` takes it, with its ranks and names."""
+    if not isinstance(value, dict):
+        raise RowError("malformed line", "Expected a job in JSON, got something else")
+    if value.get("t_run") in (None, 0):
+        raise RowError("never started")
+    nodes, queue, key = str(value.get("nodelist") or ""), str(value.get("queue") or ""), value.get("id")
+    # Resources are free when the job is inactive; before that they are being cleaned up.
+    end = next((end for end in (value.get("t_inactive"), value.get("t_cleanup")) if end not in (None, 0)), None)
+    start_ns, end_ns = _time_ns(value["t_run"]), OPEN_END_NS if end is None else _time_ns(end)
+    submit_ns = _time_ns(value.get("t_submit"))
+    try:
+        ranks = _parse_ids(value["ranks"]) if value.get("ranks") not in (None, "") else ()
+        names = expand_hostlist(nodes) if nodes and ranks else ()
+        if (nodes or ranks) and (start_ns is None or end_ns is None):
+            raise LogError("impossible time")
+    except LogError as fault:
+        raise RowError("malformed job", f"Expected a job as flux jobs prints it ({fault})") from None
+    if not nodes and not ranks:
+        raise RowError("no nodes")
+    return {
+        "row": LogRow(row.path, row.line, []),
+        "start_ns": start_ns,
+        "end_ns": end_ns,
+        "nodes": nodes,
+        "ranks": ranks,
+        "names": names,
+        "job": f"{nodes} {ranks}" if key is None else str(key),
+        "partition": queue,
+        "submit_ns": OPEN_START_NS if submit_ns is None else submit_ns,
+    }
