@@ -194,10 +194,16 @@ class BusyRows:
         `seen` is how many of the names came first. No row can be added while the records are in use.
         """
         rows = pd.DataFrame({name: column(values) for name, values in self._columns.items()}, copy=False)
-        names, nodes = _rename(self.names, column(self._nodes), by_cluster=by_cluster)
-        partitions, rows["partition"] = _rename(self._partitions, rows["partition"].to_numpy(), by_cluster=by_cluster)
-        first, _ = _rename(list(self.names)[:seen], nodes[:0], by_cluster=by_cluster)
-        return BusyRecords(names, nodes, np.array(self._ends, dtype=np.int64), partitions, rows, len(first))
+        (places, names), (numbers, partitions) = (
+            pd.factorize(np.array([_rename(name, by_cluster=by_cluster) for name in index], dtype=object))
+            for index in (self.names, self._partitions)
+        )
+        nodes = column(self._nodes)
+        if len(names) < len(self.names):
+            nodes = places.astype(nodes.dtype)[nodes]
+        rows["partition"] = np.append(numbers, -1).astype(rows["partition"].dtype)[rows["partition"]]
+        first = int(places[:seen].max(initial=-1)) + 1
+        return BusyRecords(tuple(names), nodes, np.array(self._ends), tuple(partitions), rows, first)
 
 
 def cluster_lead(cluster: str) -> str:
@@ -205,13 +211,9 @@ def cluster_lead(cluster: str) -> str:
     return f"{cluster}{_OF_CLUSTER}" if cluster else ""
 
 
-def _rename(texts: Iterable[str], numbers: NDArray[Any], *, by_cluster: bool) -> tuple[tuple[str, ...], NDArray[Any]]:
-    """Names without repetitions, and their numbers."""
-    index = _Index()
-    again = [index[text.replace(_OF_CLUSTER, "/") if by_cluster else text.rpartition(_OF_CLUSTER)[2]] for text in texts]
-    if len(index) < len(again):
-        numbers = np.array([*again, -1], dtype=numbers.dtype)[numbers]
-    return tuple(index), numbers
+def _rename(name: str, *, by_cluster: bool) -> str:
+    """A name with that of its cluster, or without it."""
+    return name.replace(_OF_CLUSTER, "/") if by_cluster else name.rpartition(_OF_CLUSTER)[2]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

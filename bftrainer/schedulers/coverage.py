@@ -107,11 +107,7 @@ def judge_coverage(
     submit = np.where(has_submits & has_submit, np.minimum(submit_ns / NS_PER_S, start), start)
     wait = start - submit
     ages = _Ages(length, weight)
-    half_s, (first_start, last_start), (first_end, last_end) = (
-        ages.quantile_s(_MEDIAN),
-        _outermost(start),
-        _outermost(end),
-    )
+    half_s, (first_start, last_start), (first_end, last_end) = ages.quantile_s(_MEDIAN), *map(_outermost, (start, end))
     # Old jobs at the first end and long ones at the last start tell what the log selects, if they are on a tenth of the
     # nodes that are busy on average in the middle half of the log.
     span_s = min(last_end, last_start + half_s) - first_start
@@ -180,11 +176,11 @@ def judge_coverage(
     return Coverage(trusted, reason, edges, edges_s, tail_s, len(nodes), effective, ages)
 
 
-def _outermost(times: _Times) -> tuple[float, float]:
+def _outermost(times: _Times) -> list[float]:
     """First and last of some times, but for a few."""
-    place = _PLACE if times.size >= _MANY else int(_FEW * times.size)
-    ordered = np.partition(times, (place, times.size - 1 - place))
-    return float(ordered[place]), float(ordered[times.size - 1 - place])
+    few = _PLACE if times.size >= _MANY else int(_FEW * times.size)
+    places = [few, times.size - 1 - few]
+    return list(map(float, np.partition(times, places)[places]))
 
 
 def find_empty_days(jobs_ns: Sequence[NDArray[np.int64]], window: Window) -> NodeSpans:

@@ -36,8 +36,12 @@ _SURE = 10_000
 _ROWS_AT_A_TIME = 1 << 14
 
 
+@dataclass
 class RowError(Exception):
-    """A row gives no record: the reason, and what was expected and came, if it should have given one."""
+    """A row gives no record, for a reason; if it should have given one, `detail` says what was expected and came."""
+
+    reason: str
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +87,10 @@ class Tally:
             self.dropped[reason] += count
 
     def refuse(self, reason: str, row: LogRow, detail: str) -> None:
-        """Count a record that should have given an interval, but is unusable, or was cut off."""
+        """Count a record that should have given an interval, if there is a `detail`, but is unusable or was cut off."""
+        if not detail:
+            self.drop(reason)
+            return
         self.dropped[CUT_OFF if row.is_cut_off else reason] += 1
         self.bad += 1
         if len(self.examples) < _EXAMPLES:
@@ -165,11 +172,7 @@ class Reading:
             try:
                 record = read(row)
             except RowError as fault:
-                reason, *details = fault.args
-                if details:
-                    self.tally.refuse(reason, row, *details)
-                else:
-                    self.tally.drop(reason)
+                self.tally.refuse(fault.reason, row, fault.detail)
             else:
                 yield record
 

@@ -44,9 +44,7 @@ def test_stamps():
     """Epoch seconds, finer ones and local times are told apart; the unset and the impossible are marked."""
     local = ["2015-06-26T16:56:49", "2015-06-26 16:56:49", "2015-06-26T16:56", "2015-06-26T16:56:49.5"]
     bad = ["2015-02-30T00:00:00", "yesterday", "2015-06-26T25:00:00", "2015-06-26x16:56:49", "-5", "²", "9" * 30]
-    stamps = read_stamps(
-        ["1435337809", "1435337809250", "2015", *local, "Unknown", "", *bad], frozenset({"Unknown", ""})
-    )
+    stamps = read_stamps(["1435337809", "1435337809250", "2015", *local, "Unknown", "", *bad])
     numbers = [1435337809 * NS, 1435337809 * NS + NS // 4, 2015 * NS]
     times = [1435337809 * NS, 1435337809 * NS, 1435337760 * NS, 1435337809 * NS + NS // 2]
     assert stamps.ns.tolist() == [*numbers, *times, UNSET, UNSET, *[BAD] * len(bad)]

@@ -17,7 +17,7 @@ import pandas as pd
 
 from bftrainer.errors import LogError, SettingsError, at_place
 from bftrainer.files.opening import one_line
-from bftrainer.files.text_files import LogRow, head, json_file, line_blocks, parse_object
+from bftrainer.files.text_files import LogRow, head, json_file, parse_object
 from bftrainer.files.writing import unseal_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.availability import COUNT_COLUMNS, NO_TIME, CountTrace, read_count_trace, read_spot_trace
@@ -95,18 +95,16 @@ class WatchImporter(Importer):
         for path in paths:
             if not self.recognises([line for line in head(path) if line.strip()]):
                 raise LogError(f"{path}: Expected a journal of bftrainer watch, got something else.")
-            for block in line_blocks(path):
-                for at, line in enumerate(block.data.split(b"\n")):
-                    text = unseal_line(line.rstrip(b"\r"))
-                    if text is not None:
-                        with at_place(f"{path}:{block.first + at}", LogError):
-                            history.take(text)
-                    elif line.strip():
-                        history.is_lost = True
-                        reading.tally.records += 1
-                        shown = one_line(line[:60].decode(errors="replace"))
-                        row = LogRow(path, block.first + at, [], is_cut_off=block.is_cut_off(at))
-                        reading.tally.refuse("damaged line", row, f"Expected a line and its checksum, got {shown!r}")
+            for row in reading.lines([path]):
+                text = unseal_line(row.fields[0].encode())
+                if text is None:
+                    history.is_lost = True
+                    reading.tally.records += 1
+                    shown = one_line(row.fields[0][:60])
+                    reading.tally.refuse("damaged line", row, f"Expected a line and its checksum, got {shown!r}")
+                elif not text.startswith(KIND):
+                    with at_place(row.place, LogError):
+                        history.take(text)
         history.end(paths[-1])
 
 
@@ -135,8 +133,6 @@ class _History:
 
     def take(self, text: str) -> None:
         """Take in what a line says."""
-        if text.startswith(KIND):
-            return
         time, _, content = text.partition(" ")
         sign, _, content = content.partition(" ")
         time_ns = exact_ns(time)

@@ -214,11 +214,10 @@ def _measure_runs(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     elapsed_s, suspended_s = np.where(raw_s < 0, elapsed_s, raw_s), np.maximum(suspended_s, 0)
     start_ns, end_ns = reading.clock.run_ns(
         (frame["Start"].array, frame["End"].array),
-        UNSET_TEXTS,
         lambda at: f"{reading.tally.path}:{frame.index[at]}",
         (elapsed_s, np.where(elapsed_s < 0, -1, elapsed_s + suspended_s)),
     )
-    submit_ns = reading.clock.utc_ns(read_stamps(frame["Submit"].array, UNSET_TEXTS), second_pass=False)
+    submit_ns = reading.clock.utc_ns(read_stamps(frame["Submit"].array), second_pass=False)
     times = {"start_ns": start_ns, "end_ns": end_ns, "submit_ns": submit_ns}
     return frame[["State"]].assign(**times, elapsed_s=elapsed_s, limit_s=limit_s, suspended_s=suspended_s)
 

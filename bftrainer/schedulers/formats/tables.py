@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -116,7 +117,7 @@ def _read_times(cells: pd.DataFrame, role: str, clock: Clock, is_local: set[bool
     """Times of a column, `UNSET` or `BAD`; all of a file are `is_local`, or none, which the first one says."""
     if role not in cells:
         return np.full(len(cells), BAD)
-    stamps = read_stamps(cells[role].to_list(), UNSET_TEXTS)
+    stamps = read_stamps(cells[role].to_list())
     is_set = stamps.ns > BAD
     is_local.update(() if is_local else stamps.local[is_set][:1].tolist())
     for odd in np.flatnonzero(is_set & ~np.isin(stamps.local, list(is_local)))[:1].tolist():
@@ -321,7 +322,7 @@ def read_downtimes(
     found = [next((cause for word, cause in _STATE_CAUSES.items() if word in state), kind) for state in states]
     causes = np.array([cause.name for cause in found], dtype=object)
     frame = frame.assign(cluster=frame["cluster"].replace("", reading.settings.cluster or ""))
-    start, end = reading.clock.run_ns((frame["start"], frame["end"]), UNSET_TEXTS, lambda at: frame["row"][at].place)
+    start, end = reading.clock.run_ns((frame["start"], frame["end"]), lambda at: frame["row"][at].place)
     start[start == UNSET] = OPEN_START_NS
     frame = frame.assign(cause=causes, copy=causes, start_ns=start, end_ns=end, submit_ns=BAD)
     order = expecting("a start before the end", frame, "start", "end")
@@ -357,12 +358,10 @@ _TOO_MANY = f"Expected at most {_MOST_PROCESSORS:,} processors (field 5)"
 
 _SWF_COLUMNS = {
     **dict.fromkeys(("number", "submit", "wait", "run", "processors", "status"), "float64"),
-    "nodes": "int64",
-    "is_whole": "bool",
-    "partition": "int64",
-    "row": "object",
+    **dict.fromkeys(("nodes", "partition", "row"), "object"),
+    "kind": "int64",
 }
-"""Of a line: those fields in use, its list of nodes (-1 without one), whether that is whole, and the line itself."""
+"""Of a line: those fields in use, its list of nodes, which is unknown unless there are as many, and the line itself."""
 
 
 class SwfImporter(Importer):
@@ -392,16 +391,15 @@ class SwfImporter(Importer):
         """Read the files; headers of all of them count together."""
         header: dict[str, str] = {}
         lines = (line for line in reading.lines(paths) if not _read_comment(line, header))
-        jobs = pd.concat(reading.frames(lines, partial(_read_line, rows=reading.rows), _SWF_COLUMNS))
-        jobs = _set_times(jobs, header, reading)
+        jobs = _set_times(pd.concat(reading.frames(lines, _read_line, _SWF_COLUMNS)), header, reading)
         reading.tally.check()
         if jobs.empty:
             raise LogError(f"{paths[0]}: No job ran among {reading.tally.records:,} records.")
         reading.window_ns = int(jobs["start_ns"].min()), int(jobs["end_ns"].max())
-        if (jobs["nodes"] >= 0).any():
+        if (jobs["nodes"] != "").any():
             nameless = "Expected node ids {...} as on other lines, got none"
-            jobs = reading.tally.sift(jobs, [Check("no node ids", jobs["nodes"] < 0, lambda _: nameless)])
-            reading.rows.extend(jobs.assign(kind=np.where(jobs["is_whole"], BusyKind.JOB, BusyKind.UNKNOWN)))
+            check = Check("no node ids", jobs["nodes"] == "", lambda _: nameless)
+            reading.take(reading.tally.sift(jobs, [check]), methodcaller("split", ","))
             return
         demand = _count_nodes(jobs, header, reading)
         reading.take(demand)
@@ -427,7 +425,7 @@ def _read_comment(line: LogRow, header: dict[str, str]) -> bool:
     return text[0] == ";"
 
 
-def _read_line(line: LogRow, rows: BusyRows) -> list[Any]:
+def _read_line(line: LogRow) -> list[Any]:
     """The job of a line, by `_SWF_COLUMNS`."""
     text = line.fields[0].strip()
     fields, _, ids = text.partition("{")
@@ -438,9 +436,8 @@ def _read_line(line: LogRow, rows: BusyRows) -> list[Any]:
     names = [name for name in map(str.strip, ids.partition("}")[0].split(",")) if name]  # one a core
     processors = values[4] if values[4] > 0 else values[7]
     queue = next((f"{value:g}" for value in (values[15], values[14]) if value > 0), "")
-    nodes, is_whole = rows.add_list(names) if names else -1, len(names) == processors
-    row = LogRow(line.path, line.line, [])
-    return [*values[:4], processors, values[10], nodes, is_whole, rows.partition(queue), row]
+    kind = BusyKind.JOB if len(names) == processors else BusyKind.UNKNOWN
+    return [*values[:4], processors, values[10], ",".join(names), queue, LogRow(line.path, line.line, []), kind]
 
 
 def _read_numbers(words: Sequence[str]) -> list[float] | None:
