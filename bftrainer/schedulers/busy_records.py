@@ -392,10 +392,6 @@ def find_runaway_ends(records: BusyRecords, is_job: NDArray[np.bool_]) -> NDArra
     return ends
 
 
-PLACEMENT = (
-    "first fit on the lowest-numbered idle nodes: the log has no node names. "
-    "Idle counts are exact, which nodes are idle and for how long at a stretch is not."
-)
 _TIMES = ("end_ns", "start_ns")
 _MOST_SPANS = 1 << 24
 """Nodes of all jobs together up to which each node is a node of the log: a hundred bytes of memory each."""
@@ -517,12 +513,6 @@ def line_sweep(
         busy_node_s[BusyKind.AWAY.name.lower()] += float(away_s.sum())
     idle = there.lasting(min_hole_ns).delay(offer_after_ns)
     return Swept(idle, dict(busy_node_s), away_s)
-
-
-UNIT_PLACEMENT = (
-    "the lowest-numbered free {unit}s of each node, kept as long as a job runs: the log only counts them. "
-    "Idle counts are exact, which {unit}s are idle and for how long at a stretch is not."
-)
 
 
 def place_on_units(

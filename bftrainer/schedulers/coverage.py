@@ -16,8 +16,6 @@ Edge = Literal["started", "ended"]
 _Times = NDArray[np.float64]
 _Instants = NDArray[np.int64]
 
-MOST_UNTRUSTED = 0.01
-"""Largest share of an asked window that may lie outside what can be trusted."""
 ADVICE = "Export all jobs that ran in a longer time, also those that began before it or still run"
 """What to export instead of a log that cannot be trusted."""
 _LEAST_JOBS = 30.0

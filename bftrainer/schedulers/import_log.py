@@ -24,16 +24,14 @@ from bftrainer.model.instants import local_iso
 from bftrainer.nodelogs.availability import FORM
 from bftrainer.nodelogs.hostlist import BRACKETS, fold_hostlist
 from bftrainer.nodelogs.inventory import inventory_paths, shorten_names
-from bftrainer.nodelogs.node_spans import OPEN_END_NS, NodeSpans, Window, log_of_idle, nanoseconds
+from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle, nanoseconds
 from bftrainer.plugins import answering
 from bftrainer.schedulers.busy_records import (
     ALL_UNITS,
     DUPLICATE,
     OFFERABLE,
     OUT_OF_SERVICE,
-    PLACEMENT,
     SPANS_AT_A_TIME,
-    UNIT_PLACEMENT,
     BusyKind,
     BusyRecords,
     Swept,
@@ -42,14 +40,12 @@ from bftrainer.schedulers.busy_records import (
     find_retold,
     find_runaway_ends,
     line_sweep,
-    number_texts,
     over_capacity_share,
     place_jobs,
     place_on_units,
 )
 from bftrainer.schedulers.coverage import (
     ADVICE,
-    MOST_UNTRUSTED,
     Coverage,
     find_empty_days,
     find_lost_days,
@@ -67,9 +63,14 @@ _OF_NAMED = ("downtimes", "reservations", "partitions", "exclude_nodes")
 AUTO = "auto"
 """In place of a format's name: recognise the format from the first file."""
 _EXAMPLES = 10
+_MOST_UNTRUSTED = 0.01
+"""Largest share of an asked window that may lie outside what can be trusted."""
 _MOST_IDS_MISSING = 0.02
 """Share of job ids that may be missing, as some are always."""
 _UPPER_BOUND = "nothing tells when nodes were down: idle time is an upper bound."
+_COUNTS_ARE_EXACT = "Idle counts are exact, which {unit}s are idle and for how long at a stretch is not."
+_FIRST_FIT = "first fit on the lowest-numbered idle nodes: the log has no node names. "
+_ON_UNITS = "the lowest-numbered free {unit}s of each node, kept as long as a job runs: the log only counts them. "
 
 
 class DataQuality(SimpleNamespace):
@@ -265,7 +266,7 @@ class _SweptLog:
         by_kind, crowded = place_on_units(records, place, sizes)
         if crowded:
             note(f"{crowded:,} times a job held more {unit}s of a node than were free there.")
-        self.reading.placement = UNIT_PLACEMENT.format(unit=unit)
+        self.reading.placement = (_ON_UNITS + _COUNTS_ARE_EXACT).format(unit=unit)
         note(f"the log counts {unit}s: how many are idle is exact, which and for how long at a stretch is not.")
         self.job_node_s = by_kind.get(BusyKind.JOB, NodeSpans.none()).node_s_within(self.window)
         self.sweep([by_kind], len(names), None if lives is None else lives.repeat_on_parts(sizes))
@@ -280,7 +281,6 @@ class _SweptLog:
         reading, settings, sizes = self.reading, self.reading.settings, self.reading.node_sizes
         if ineffective := [flag_of(name) for name in _OF_NAMED if getattr(settings, name)]:
             raise SettingsError(f"{' and '.join(ineffective)} cannot be used: the log names no nodes.")
-        demand = demand.assign(is_open=demand["end_ns"] >= OPEN_END_NS, job=number_texts(demand["job"], hash))
         is_job = np.ones(len(demand), dtype=np.bool_)
         demand = demand[~find_retold(demand, demand["job"].to_numpy(), is_job, reading.tally.drop)]
         self.find_window(demand, demand["count"].to_numpy(), extent_ns(demand), demand)
@@ -295,7 +295,8 @@ class _SweptLog:
                 f"Expected jobs on at most {nodes:,} nodes at a time, got more for {100 * share:.3g} % of the window, "
                 f"above --max-overcommit {100 * settings.max_overcommit:g} %: does the machine have more nodes?"
             )
-        self.over_capacity_share, reading.placement = share, PLACEMENT
+        self.over_capacity_share = share
+        reading.placement = placement = _FIRST_FIT + _COUNTS_ARE_EXACT.format(unit="node")
         exact = "jobs fill whole nodes, of several sizes, in order"
         if sizes is None:
             has_names = settings.nodes not in (None, SEEN) and not str(settings.nodes).isdecimal()
@@ -303,7 +304,7 @@ class _SweptLog:
             odd = int((demand["count"] % self.block > 0).sum())
             exact = "idle counts are exact" + f" but for {odd:,} jobs that get whole blocks" * (odd > 0)
         if self.block > 1:
-            reading.placement = f"in blocks of {self.block:,} nodes, {PLACEMENT}"
+            reading.placement = f"in blocks of {self.block:,} nodes, {placement}"
             reading.note(f"a node here is a block, of {self.block:,} of the machine's {nodes:,} nodes.")
             nodes //= self.block
             self.chosen = count_nodes(None, nodes)
@@ -363,17 +364,20 @@ class _SweptLog:
             return None
         times_ns = self.jobs["start_ns"].to_numpy(), self.jobs["end_ns"].to_numpy()
         ids = self.reading.job_ids if len(list(filter(None, self.reading.clusters))) <= 1 else []
-        good, trusted_ns, idle = coverage.trusted, 0, self.swept.idle
+        good, idle, trusted_ns, trusted_idle_s, span = coverage.trusted, self.swept.idle, 0, 0.0, None
+        verdict = f"Nothing of the log can be trusted: {coverage.reason}"
         if good is not None:
             trusted_ns = max(min(window.end_ns, good.end_ns) - max(window.start_ns, good.start_ns), 0)
+            trusted_idle_s, span = idle.node_s_within(good), [iso(good.start_ns), iso(good.end_ns)]
+            verdict = f"Of the log, {' to '.join(span)} can be trusted"
         empty_days, lost_days = find_empty_days(times_ns, window), find_lost_days(*times_ns, window)
         days, lost = empty_days.node_s / 86_400, lost_days.node_s / 86_400
         dates = list_dates(lost_days if lost else empty_days)
         gone, missing = missing_ids(np.concatenate([np.zeros(0, np.int64), *ids])), coverage.missing_share(window)
         doubtful_s = (window.length_ns - trusted_ns) / NS_PER_S
-        doubtful_idle_s = (idle.node_s - (0.0 if good is None else idle.node_s_within(good))) * self.block
+        doubtful_idle_s = (idle.node_s - trusted_idle_s) * self.block
         account = {
-            "trusted": None if good is None else [iso(good.start_ns), iso(good.end_ns)],
+            "trusted": span,
             "reason": coverage.reason or None,
             "selected_by": list(coverage.edges),
             "tail_s": coverage.tail_s,
@@ -400,15 +404,12 @@ class _SweptLog:
         share += " of the window's busy node-time is missing"
         if days:
             share += f", besides what {days:,.1f} days lack in which no job starts or none ends"
-        trusted = f"Nothing of the log can be trusted: {coverage.reason}"
-        if good is not None:
-            trusted = f"Of the log, {iso(good.start_ns)} to {iso(good.end_ns)} can be trusted"
-        text = f"{trusted}; {share}"
+        text = f"{verdict}; {share}"
         if doubtful_s:
             hours, idle_h = window.length_ns / NS_PER_S / 3600, doubtful_idle_s / 3600
             doubtful = f"{doubtful_s / 3600:,.1f} h of the window of {hours:,.1f} h cannot be trusted"
-            text = f"{doubtful}: {idle_h:,.1f} idle node-hours lie there, and {share}. {trusted}"
-        too_much = doubtful_s > MOST_UNTRUSTED * window.length_ns / NS_PER_S
+            text = f"{doubtful}: {idle_h:,.1f} idle node-hours lie there, and {share}. {verdict}"
+        too_much = doubtful_s > _MOST_UNTRUSTED * window.length_ns / NS_PER_S
         if too_much and self.reading.settings.window == "trusted":
             raise LogError(f"{text}. {ADVICE}; --window asked takes the window as it is.")
         note(f"{text}.")
@@ -437,14 +438,16 @@ class _SweptLog:
                 *([f"node-hours that were not idle when it was imported: {causes}."] * bool(causes)),
             ],
         }
-        names = {
-            name: [node for node in some if not BRACKETS.intersection(node)] for name, some in chosen.partitions.items()
+        partitions = {
+            name: fold_hostlist(named)
+            for name, some in chosen.partitions.items()
+            if (named := [node for node in some if not BRACKETS.intersection(node)])
         }
         more = {
             FORM: self.importer.name if self.importer.is_availability else None,
             "placement": reading.placement,
             "nodes_per_block": self.block if self.block > 1 else None,
-            "partitions": {name: fold_hostlist(some) for name, some in names.items() if some} if names else None,
+            "partitions": partitions or None,
             "coverage": trust or None,
         }
         story |= {key: value for key, value in more.items() if value is not None}
@@ -503,10 +506,8 @@ class _SweptLog:
         for group, members in groups.items():
             is_member = places(self.chosen.names, members) >= 0
             spans = self.swept.idle.where(is_member[self.swept.idle.node])
-            lengths_s, some = (
-                (spans.end_ns - spans.start_ns) / NS_PER_S,
-                replace(self.swept, idle=spans, away_s=self.swept.away_s[is_member]),
-            )
+            some = replace(self.swept, idle=spans, away_s=self.swept.away_s[is_member])
+            lengths_s = (spans.end_ns - spans.start_ns) / NS_PER_S
             figures[group] = {
                 "nodes": len(set(members)),
                 "idle_share": some.idle_share(self.window),

@@ -216,6 +216,10 @@ class Reading:
         frame = self.tally.sift(frame, checks)
         if self.clock.has_skipped:
             self.note(f"the log has times that clocks in {self.clock.zone} never showed: is it the right zone?")
+        frame = frame.assign(is_open=frame.get("is_open", frame["end_ns"] >= OPEN_END_NS))
+        if "job" in frame and not pd.api.types.is_integer_dtype(frame["job"].dtype):
+            jobs = np.asarray(as_texts(frame["job"].array), dtype=object)
+            frame["job"] = pd.util.hash_array(jobs, categorize=False).view(np.int64)
         for cluster, some in frame.groupby("cluster", sort=False) if "cluster" in frame else (("", frame),):
             if "nodes" in frame:
                 some = self._number_nodes(some, expand, cluster_lead(str(cluster)))
@@ -237,9 +241,6 @@ class Reading:
             frame["partition"] = number_texts(
                 as_texts(frame["partition"].array), partial(self.rows.partition, lead=lead)
             )
-        if "job" in frame and not pd.api.types.is_integer_dtype(frame["job"].dtype):
-            jobs = np.asarray(as_texts(frame["job"].array), dtype=object)
-            frame["job"] = pd.util.hash_array(jobs, categorize=False).view(np.int64)
         return frame
 
     def take_presence(self, log: NodeLog, names: Sequence[str], records: int) -> None:
