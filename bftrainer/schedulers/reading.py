@@ -282,18 +282,20 @@ class Reading:
 
 @runtime_checkable
 class Importer(Protocol):
-    """Reads one format, which `name` names.
+    """Reads one format, which `name` names, and a `sign` tells that logs begin with, in a regular expression.
 
     `tells_changes` if such logs tell of starts and ends alone, not of jobs that ran all the time; `is_availability` if
     they list available nodes, which count as idle.
     """
 
     name: ClassVar[str]
+    sign: ClassVar[str] = r"(?!)"
     tells_changes: ClassVar[bool] = False
     is_availability: ClassVar[bool] = False
 
     def recognises(self, lines: Sequence[str]) -> bool:
         """Whether a log that begins with these lines is of this format."""
+        return re.search(self.sign, "\n".join(lines)) is not None
 
     def read(self, paths: Sequence[Path], reading: Reading) -> pd.DataFrame | None:
         """Read the files, in order: the busy nodes, as `Reading.take` takes them, unless they went to `reading`.

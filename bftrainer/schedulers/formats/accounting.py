@@ -74,7 +74,9 @@ class PbsImporter(Importer):
         lines = pd.concat([some.assign(local_ns=read_stamps(some.pop("moment")).ns) for some in frames])
         lines, runs = lines.reset_index(drop=True), _Runs(reading, hosts.shares)
         sizes = np.append(reading.rows.list_sizes(), 0)[lines["nodes"]]
-        lines["is_whole"] = (lines["nodes"] < 0) | (lines["count"] < 0) | (lines["count"] == sizes)
+        # Lists that may lack nodes are not trusted.
+        is_whole = (lines["nodes"] < 0) | (lines["count"] < 0) | (lines["count"] == sizes)
+        lines["kind"] = np.select([lines["type"] == "B", is_whole], [BusyKind.RESERVED, BusyKind.JOB], BusyKind.UNKNOWN)
         lines["at_ns"] = _date_lines(lines, reading)
         at_ns = lines["at_ns"].where(lines["at_ns"] > 0).ffill().fillna(0)
         is_late = np.maximum.accumulate(at_ns) - at_ns > _LATE_NS
@@ -139,33 +141,26 @@ def _date_lines(lines: pd.DataFrame, reading: Reading) -> pd.Series[int]:
 
 @dataclass(slots=True)
 class _Run:
-    """A job on its nodes, or a reservation, that has not ended yet.
+    """A job on its nodes, or a reservation, that has not ended yet."""
 
-    `start_ns` is that of this stretch on these nodes, of which others may have been written down before
-    (`is_continued`). Its limit counts from `first_ns`, which is later by what it was suspended.
-    """
-
-    start_ns: int
+    start_ns: int  # on these nodes
     nodes: int
-    kind: BusyKind
-    queue: str = ""
-    submit_ns: int = 0
-    first_ns: int = 0
-    limit_ns: int = OPEN_END_NS
-    is_continued: bool = False
+    kind: int
+    queue: str
+    submit_ns: int
+    first_ns: int  # from which its limit counts: later by what it was suspended
+    limit_ns: int
+    is_continued: bool = False  # on other nodes before
     is_paused: bool = False
     suspended_ns: int = 0
 
     @classmethod
     def of(cls, line: Any, start_ns: int) -> _Run:
-        """The run on the nodes of a line; lists that may lack nodes are not trusted."""
-        kind = BusyKind.RESERVED if line.type == "B" else BusyKind.JOB if line.is_whole else BusyKind.UNKNOWN
-        run = cls(start_ns, line.nodes, kind, line.queue, line.submit_ns, start_ns)
+        """The run on the nodes of a line."""
+        limit_ns = line.limit_s * NS_PER_S if line.limit_s > 0 else OPEN_END_NS
         if line.type in "PB" and line.end_ns:
-            run.limit_ns = line.end_ns - start_ns
-        elif line.limit_s > 0:
-            run.limit_ns = line.limit_s * NS_PER_S
-        return run
+            limit_ns = line.end_ns - start_ns
+        return cls(start_ns, line.nodes, line.kind, line.queue, line.submit_ns, start_ns, limit_ns)
 
     @property
     def due_ns(self) -> int:
@@ -274,7 +269,7 @@ class _Runs:
         """Write down all that is still open, to its time limit or the end of any window."""
         for name, run in self._open.items():
             due_ns = OPEN_END_NS if run.suspended_ns else run.due_ns
-            self._write(name, run, due_ns, is_open=run.kind is not BusyKind.RESERVED)
+            self._write(name, run, due_ns, is_open=run.kind != BusyKind.RESERVED)
 
     def _write(self, name: str, run: _Run, end_ns: int, *, is_open: bool = False) -> None:
         """Write down a run's stretch on its nodes, unless it gave them back or had them for no time."""
@@ -380,10 +375,7 @@ class LsfImporter(Importer):
     """
 
     name: ClassVar[str] = "lsf"
-
-    def recognises(self, lines: Sequence[str]) -> bool:
-        """Lines that begin with a record's name in quotes."""
-        return any(line.startswith('"JOB_') and _RECORD.match(line) for line in lines[:5])
+    sign: ClassVar[str] = r'\A(.*\n){0,4}"JOB_[A-Z_]*" '
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files."""

@@ -84,10 +84,7 @@ class WatchImporter(Importer):
     """
 
     name: ClassVar[str] = "watch"
-
-    def recognises(self, lines: Sequence[str]) -> bool:
-        """The first line says so."""
-        return bool(lines) and lines[0].startswith(f"{KIND}:")
+    sign: ClassVar[str] = rf"\A{KIND}:"
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the journals, one after the other."""
@@ -279,9 +276,6 @@ def _read_dates(paths: Sequence[Path], reading: Reading) -> CountTrace:
     return CountTrace(*(np.array(list(some), dtype=np.int64) for some in (last, last.values())))
 
 
-_ROW = re.compile(r"\d+\s*,\s*(add|remove)\s*,\s*\S+\s*", re.ASCII)
-
-
 class SpotImporter(Importer):
     """Nodes are idle from their addition to their removal.
 
@@ -292,11 +286,8 @@ class SpotImporter(Importer):
     """
 
     name: ClassVar[str] = "spot"
+    sign: ClassVar[str] = r"\A[0-9]+[ \t]*,[ \t]*(add|remove)[ \t]*,[ \t]*\S+[ \t]*(\n|\Z)"
     is_availability: ClassVar[bool] = True
-
-    def recognises(self, lines: Sequence[str]) -> bool:
-        """A first row of three columns, the second of which says add or remove."""
-        return bool(lines) and _ROW.fullmatch(lines[0]) is not None
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files, one after the other."""
