@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from zoneinfo import ZoneInfo, available_timezones
@@ -41,16 +40,11 @@ def is_instant(text: str) -> bool:
     return has_offset or _EPOCH_SECONDS.fullmatch(text) is not None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stamps:
-    """Times as a log writes them: nanoseconds since 1970, `UNSET` or `BAD`; and which are local, in some zone."""
+def read_stamps(texts: Sequence[str]) -> pd.DataFrame:
+    """Read texts such as `1788251400` (seconds, or finer) or `2026-09-01T08:30:00`, or `UNSET_TEXTS`.
 
-    ns: NDArray[np.int64]
-    local: NDArray[np.bool_]
-
-
-def read_stamps(texts: Sequence[str]) -> Stamps:
-    """Read texts such as `1788251400` (seconds, or finer) or `2026-09-01T08:30:00`, or `UNSET_TEXTS`."""
+    Columns are `ns`, nanoseconds since 1970, `UNSET` or `BAD`, and `local`, whether that is in some zone.
+    """
     column, last_s = as_texts(texts), OPEN_END_NS // NS_PER_S
     numbers = whole_numbers(column, 10)  # seconds, as most logs have them
     is_number = numbers >= 0
@@ -70,7 +64,7 @@ def read_stamps(texts: Sequence[str]) -> Stamps:
     is_other = ~local & ~is_number
     ns[is_other] = number_texts(column[is_other], _read_stamp)
     local[is_other] = number_texts(column[is_other], lambda text: not _NUMBER.fullmatch(text) and not is_instant(text))
-    return Stamps(ns, local & (ns > BAD))
+    return pd.DataFrame({"ns": ns, "local": local & (ns > BAD)})
 
 
 def _read_stamp(text: str) -> int:
@@ -145,29 +139,29 @@ class Clock:
         return start_ns, end_ns
 
     def utc_ns(
-        self, stamps: Stamps, *, second_pass: bool, place: Callable[[int], str] = lambda _: ""
+        self, stamps: pd.DataFrame, *, second_pass: bool, place: Callable[[int], str] = lambda _: ""
     ) -> NDArray[np.int64]:
         """Nanoseconds since the epoch; in a repeated hour, those of its second pass if `second_pass`.
 
         `UNSET` and `BAD` stay what they are. `place` is where a stamp stands, for what is said of it.
         """
-        is_set = stamps.ns > BAD
-        count = np.where(is_set, stamps.ns, 0)
-        if stamps.local.any():
+        ns, is_local = stamps["ns"].to_numpy(), stamps["local"].to_numpy()
+        count = np.where(ns > BAD, ns, 0)
+        if is_local.any():
             if self.zone is None:
-                first = int(np.flatnonzero(stamps.local)[0])
+                first = int(is_local.argmax())
                 shown = np.datetime64(int(count[first]) // NS_PER_S, "s")
                 where = f"{place(first)}: ".removeprefix(": ")
                 raise SettingsError(f"{where}Missing --tz: times such as {shown} are local, in an unknown time zone.")
             # A time in a repeated hour has two offsets; a skipped time has none, and gets one of those beside it.
-            local_s = count[stamps.local] // NS_PER_S
+            local_s = count[is_local] // NS_PER_S
             shown, first_pass = pd.DatetimeIndex(local_s.astype("M8[s]")), np.full(local_s.size, not second_pass)
             skipped = timedelta(hours=1 if second_pass else -1)
             instants = shown.tz_localize(self._info, ambiguous=first_pass, nonexistent=skipped)
             if not second_pass:
                 self.has_skipped |= bool((instants.tz_localize(None) != shown).any())
-            count[stamps.local] -= (local_s - instants.as_unit("s").asi8) * NS_PER_S
-        return np.where(is_set, count, stamps.ns)
+            count[is_local] -= (local_s - instants.as_unit("s").asi8) * NS_PER_S
+        return np.where(ns > BAD, count, ns)
 
 
 def whole_numbers(texts: pd.Series[str], digits: int) -> NDArray[np.int64]:

@@ -50,9 +50,9 @@ def test_stamps():
     assert stamps.ns.tolist() == [*numbers, *times, UNSET, UNSET, *[BAD] * len(bad)]
     assert np.flatnonzero(stamps.local).tolist() == [3, 4, 5, 6]
     assert Clock("UTC").utc_ns(stamps, second_pass=False).tolist() == stamps.ns.tolist()
-    # A leap second is read as the next second; what is no text at all is no time either.
+    # A leap second is read as the next second; what is no text at all is not set.
     leap = read_stamps(["2016-12-31T23:59:60", "2016-12-31 23:59:60", None, "2016-12-31T23:60:00", "2015"])
-    assert leap.ns.tolist() == [epoch("2017-01-01T00:00:00") * NS] * 2 + [BAD, BAD, 2015 * NS]
+    assert leap.ns.tolist() == [epoch("2017-01-01T00:00:00") * NS] * 2 + [UNSET, BAD, 2015 * NS]
     assert leap.local.tolist() == [True, True, False, False, False]
 
 

@@ -20,7 +20,7 @@ from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.hostlist import numbers
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind
-from bftrainer.schedulers.clock import BAD, Stamps, duration_s, exact_ns, natural_number, read_stamps
+from bftrainer.schedulers.clock import BAD, duration_s, exact_ns, natural_number, read_stamps
 from bftrainer.schedulers.reading import Importer, Reading, RowError
 
 _LINE = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d);([A-Za-z]{1,2});([^;]*)(?:;(.*))?", re.ASCII | re.DOTALL)
@@ -132,7 +132,7 @@ def _date_lines(lines: pd.DataFrame, reading: Reading) -> pd.Series[int]:
         if not has_time.all():
             reading.note("no --tz: lines with only a local time are dated by others that have both times.")
         return by_offset
-    stamps = Stamps(lines["local_ns"].to_numpy(), is_local.to_numpy())
+    stamps = pd.DataFrame({"ns": lines["local_ns"], "local": is_local})
     first, second = (clock.utc_ns(stamps, second_pass=is_second) for is_second in (False, True))
     # In an hour that comes twice, earlier lines with both times show which pass it is: lines are in order.
     is_second = (second == by_offset) | (first < utc_ns.cummax() - _LATE_NS)

@@ -88,7 +88,7 @@ class WatchImporter(Importer):
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the journals, one after the other."""
-        history = _History(reading)
+        history = _History(reading, (reading.settings.start, reading.settings.end) != (None, None))
         for path in paths:
             if not self.recognises([line for line in head(path) if line.strip()]):
                 raise LogError(f"{path}: Expected a journal of bftrainer watch, got something else.")
@@ -110,6 +110,7 @@ class _History:
     """States of nodes while a journal is read."""
 
     reading: Reading
+    is_asked: bool  # for a window, which may be longer than the journal
     changes: list[tuple[str, int, int]] = field(default_factory=list)
     states: dict[str, int] = field(default_factory=dict)
     every_ns: int = 0
@@ -122,11 +123,6 @@ class _History:
     is_lost: bool = False
     missed: int = 0
     unseen_ns: int = 0  # for how long nothing was known
-
-    @property
-    def is_asked(self) -> bool:
-        """Whether a window is asked for, which may be longer than the journal."""
-        return (self.reading.settings.start, self.reading.settings.end) != (None, None)
 
     def take(self, text: str) -> None:
         """Take in what a line says."""

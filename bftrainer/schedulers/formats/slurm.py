@@ -76,7 +76,7 @@ class SlurmImporter(Importer):
         if len(fields) < 4 or not fields[0][:1].isdigit():
             return False
         epochs = sum(_EPOCH.fullmatch(field) is not None for field in fields[1:])
-        return epochs + int(read_stamps(fields).local.sum()) >= 2
+        return epochs + int(read_stamps(fields)["local"].sum()) >= 2
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files; each may have headers of its own, where exports were concatenated."""

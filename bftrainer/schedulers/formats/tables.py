@@ -118,9 +118,9 @@ def _read_times(cells: pd.DataFrame, role: str, clock: Clock, is_local: set[bool
     if role not in cells:
         return np.full(len(cells), BAD)
     stamps = read_stamps(cells[role].to_list())
-    is_set = stamps.ns > BAD
-    is_local.update(() if is_local else stamps.local[is_set][:1].tolist())
-    for odd in np.flatnonzero(is_set & ~np.isin(stamps.local, list(is_local)))[:1].tolist():
+    times = stamps["local"][stamps["ns"] > BAD]
+    is_local.update(() if is_local else times[:1])
+    for odd in times.index[~times.isin(is_local)][:1]:
         kind, text = "without" if True in is_local else "with", one_line(cells[role][odd])
         raise LogError(f"{cells['row'][odd].place}: Expected times {kind} a zone as above, got {text!r}.")
     # Better busy too long than wrongly idle: of an hour that comes twice both passes count.
