@@ -33,7 +33,7 @@ IDLE = -1
 _NAMES = ("start_ns", "end_ns", "nodes", "kind", "job", "partition", "submit_ns", "units", "is_open")
 _COLUMNS = dict(zip(_NAMES, "qqibqiqib", strict=True))
 """Columns of frames of busy nodes, and their types as in the module `array`."""
-_OF_CLUSTER = "\0"
+OF_CLUSTER = "\0"
 """Stands between a cluster and the name of one of its nodes or partitions."""
 
 
@@ -121,7 +121,7 @@ def column(values: array[int] | array[float]) -> NDArray[Any]:
 class BusyRows:
     """Rows that importers write down, and the lists of nodes and the partitions that these name by numbers.
 
-    Names of nodes, which are numbered in order of appearance, and of partitions begin with what `cluster_lead` gives.
+    Names of nodes, numbered in order of appearance, and of partitions begin with the name of a cluster, if it has one.
     """
 
     def __init__(self) -> None:
@@ -194,8 +194,9 @@ class BusyRows:
         `seen` is how many of the names came first. No row can be added while the records are in use.
         """
         rows = pd.DataFrame({name: column(values) for name, values in self._columns.items()}, copy=False)
+        former, new = (OF_CLUSTER, "/") if by_cluster else (f".*{OF_CLUSTER}", "")
         (places, names), (numbers, partitions) = (
-            pd.factorize(np.array([_rename(name, by_cluster=by_cluster) for name in index], dtype=object))
+            pd.factorize(pd.Series([*index], dtype=object).str.replace(former, new, regex=True))
             for index in (self.names, self._partitions)
         )
         nodes = column(self._nodes)
@@ -204,16 +205,6 @@ class BusyRows:
         rows["partition"] = np.append(numbers, -1).astype(rows["partition"].dtype)[rows["partition"]]
         first = int(places[:seen].max(initial=-1)) + 1
         return BusyRecords(tuple(names), nodes, np.array(self._ends), tuple(partitions), rows, first)
-
-
-def cluster_lead(cluster: str) -> str:
-    """What names of the nodes and partitions of a cluster begin with, as long as they are in rows."""
-    return f"{cluster}{_OF_CLUSTER}" if cluster else ""
-
-
-def _rename(name: str, *, by_cluster: bool) -> str:
-    """A name with that of its cluster, or without it."""
-    return name.replace(_OF_CLUSTER, "/") if by_cluster else name.rpartition(_OF_CLUSTER)[2]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -192,7 +192,8 @@ def find_empty_days(jobs_ns: Sequence[NDArray[np.int64]], window: Window) -> Nod
         counts = np.bincount((inside - window.start_ns) // _DAY_NS, minlength=window.length_ns // _DAY_NS)
         edges = np.concatenate(([window.start_ns], inside, [window.end_ns]))
         usual = np.median(counts[counts > 0]) if inside.size else 0.0
-        spans.append(_stretches_of_time(edges[:-1], edges[1:]).where((np.diff(edges) >= _DAY_NS) & (usual >= _USUAL)))
+        is_empty = (np.diff(edges) >= _DAY_NS) & (usual >= _USUAL)
+        spans.append(NodeSpans(np.zeros_like(is_empty, dtype=np.int32), edges[:-1], edges[1:]).where(is_empty))
     return NodeSpans.concatenate(spans).union()
 
 
@@ -209,12 +210,7 @@ def find_lost_days(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], windo
     hours = np.unique(start_ns // _HOUR_NS) * _HOUR_NS
     starts = np.diff(np.searchsorted(hours, np.stack((low, high - _SETTLED_HOURS * _HOUR_NS))), axis=0)[0]
     is_lost = (high - low >= _QUIET_HOURS * _HOUR_NS) & (starts >= _SETTLED_HOURS)
-    return _stretches_of_time(low, high).where(is_lost)
-
-
-def _stretches_of_time(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> NodeSpans:
-    """Spans of the log as a whole."""
-    return NodeSpans(np.zeros(start_ns.size, dtype=np.int32), start_ns, end_ns)
+    return NodeSpans(np.zeros_like(is_lost, dtype=np.int32), low, high).where(is_lost)
 
 
 def list_dates(spans: NodeSpans) -> list[str]:

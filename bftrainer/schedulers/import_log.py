@@ -175,17 +175,15 @@ class _SweptLog:
     def sweep(self, blocks: Iterable[Mapping[BusyKind, NodeSpans]], nodes: int, lives: NodeSpans | None = None) -> None:
         """Find idle spans, with the settings' shortest gaps and holes."""
         settings = self.reading.settings
-        gap_ns, hole_ns, after_ns = map(
-            nanoseconds, (self.reading.min_gap_s, settings.min_hole_s, settings.offer_after_s)
-        )
+        lengths_s = self.reading.min_gap_s, settings.min_hole_s, settings.offer_after_s
+        gap_ns, hole_ns, after_ns = map(nanoseconds, lengths_s)
         self.swept = line_sweep(blocks, nodes, self.window, gap_ns, hole_ns, after_ns, lives)
 
     def is_near(self, rows: pd.DataFrame) -> NDArray[np.bool_]:
         """Which records are in the window, or so near that they decide whether a gap at its ends is clean-up."""
         gap_ns = nanoseconds(self.reading.min_gap_s)
-        return np.asarray(
-            (rows["end_ns"] >= self.window.start_ns - gap_ns) & (rows["start_ns"] <= self.window.end_ns + gap_ns)
-        )
+        start_ns, end_ns = self.window.start_ns - gap_ns, self.window.end_ns + gap_ns
+        return np.asarray((rows["end_ns"] >= start_ns) & (rows["start_ns"] <= end_ns))
 
     def sweep_names(self) -> None:
         """Sweep records that name nodes."""
@@ -203,7 +201,7 @@ class _SweptLog:
         is_runaway = (ends < every["end_ns"]) & (every["is_open"] > 0)
         every = replace(every, rows=every.rows.assign(end_ns=np.minimum(every["end_ns"], ends)))
         jobs = every.where(is_job & ~is_runaway)
-        self.find_window(jobs.rows, jobs.sizes(), extent_ns(every.rows[is_own]), every.rows[is_job])
+        self.find_window(jobs.rows.assign(count=jobs.sizes()), every.rows[is_job], extent_ns(every.rows[is_own]))
         if rare := jobs.rare_nodes():
             shown = shorten_names(rare)
             reading.note(f"{len(rare):,} nodes are in under 0.1 % of the records: {shown}. Are they this machine's?")
@@ -225,12 +223,12 @@ class _SweptLog:
         self.unknown = int((records["kind"] == BusyKind.UNKNOWN).sum())
         if (away_s := self.swept.away_s.sum()) > 0:
             reading.note(f"{reason}. {away_s / 3600:,.1f} node-hours are left out.")
-        if runaways := int(is_runaway.sum()):
+        self.runaways = int(is_runaway.sum())
+        if self.runaways:
             busy_s = max(self.swept.busy_node_s.get("job", 0.0), 1.0)
-            self.runaways = runaways
             self.runaway_share = every.where(is_runaway).job_node_s(self.window, place) / busy_s
             reading.note(
-                f"{runaways:,} runs are runaways: they have no end, and their nodes ran other jobs since. They "
+                f"{self.runaways:,} runs are runaways: they have no end, and their nodes ran other jobs since. They "
                 f"count until the first of these starts, {100 * self.runaway_share:.3g} % of the busy node-time."
             )
         if settings.unit != "node":
@@ -244,8 +242,9 @@ class _SweptLog:
         reading, rows = self.reading, self.reading.rows
         seen, clusters = len(rows.names), [name for name, count in reading.clusters.items() if name and count]
         beside = {BusyKind.DOWN: reading.settings.downtimes, BusyKind.RESERVED: reading.settings.reservations}
-        for kind, path in ((kind, path) for kind, paths in beside.items() for path in log_paths(paths)):
-            read_downtimes(path, reading, rows, kind)
+        for kind, paths in beside.items():
+            for path in log_paths(paths):
+                read_downtimes(path, reading, rows, kind)
         if len(clusters) > 1:
             shown = ", ".join(clusters)
             reading.note(f"the log is of {len(clusters):,} clusters ({shown}): nodes are named after them.")
@@ -283,7 +282,7 @@ class _SweptLog:
             raise SettingsError(f"{' and '.join(ineffective)} cannot be used: the log names no nodes.")
         is_job = np.ones(len(demand), dtype=np.bool_)
         demand = demand[~find_retold(demand, demand["job"].to_numpy(), is_job, reading.tally.drop)]
-        self.find_window(demand, demand["count"].to_numpy(), extent_ns(demand), demand)
+        self.find_window(demand, demand, extent_ns(demand))
         self.chosen = count_nodes(settings.nodes, reading.capacity)
         nodes = len(self.chosen.names)
         if sizes is not None and sizes.size != nodes:
@@ -315,12 +314,10 @@ class _SweptLog:
         self.sweep(({BusyKind.JOB: some.union()} for some in jobs.split_blocks(nodes, SPANS_AT_A_TIME)), nodes)
         self.job_node_s = jobs.node_s_within(self.window)
 
-    def find_window(
-        self, jobs: pd.DataFrame, sizes: NDArray[np.int64], extent_ns: tuple[int, int] | None, every: pd.DataFrame
-    ) -> None:
+    def find_window(self, jobs: pd.DataFrame, every: pd.DataFrame, extent_ns: tuple[int, int] | None) -> None:
         """What of a log can be trusted, if it does not tell all, and the window: of the settings, else that, else all.
 
-        `jobs` have these sizes, and are `every` job but for runaways; the log gives times within its extent.
+        `jobs` have a `count` of nodes, and are `every` job but for runaways; the log gives times within its extent.
         """
         reading, settings, clock, shown = self.reading, self.reading.settings, self.reading.clock, ""
         covered, self.jobs = reading.window_ns or extent_ns, jobs
@@ -328,9 +325,8 @@ class _SweptLog:
             text = "their nodes are busy to the end of the window, or of the time limit if it is earlier"
             reading.note(f"{runs:,} runs have no end in the log: {text}.")
         if not (jobs.empty or self.importer.is_availability or reading.is_exact):
-            start_ns, end_ns, submit_ns = (jobs[name].to_numpy() for name in ("start_ns", "end_ns", "submit_ns"))
-            tells_changes = self.importer.tells_changes
-            self.coverage = judge_coverage(start_ns, end_ns, sizes, submit_ns, tells_changes=tells_changes)
+            columns = (jobs[name].to_numpy() for name in ("start_ns", "end_ns", "count", "submit_ns"))
+            self.coverage = judge_coverage(*columns, tells_changes=self.importer.tells_changes)
         if extent_ns is not None:
             earliest, latest = (local_iso(at, clock.zone) for at in extent_ns)
             shown = f" Its records name times from {earliest} to {latest}."

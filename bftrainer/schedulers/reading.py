@@ -25,7 +25,7 @@ from bftrainer.nodelogs.hostlist import expand_hostlist
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, last_changes
 from bftrainer.plugins import answering
 from bftrainer.schedulers import IMPORTERS
-from bftrainer.schedulers.busy_records import IDLE, BusyKind, BusyRows, Expand, as_texts, cluster_lead, number_texts
+from bftrainer.schedulers.busy_records import IDLE, OF_CLUSTER, BusyKind, BusyRows, Expand, as_texts, number_texts
 from bftrainer.schedulers.clock import UNSET, Clock
 from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
 
@@ -165,22 +165,27 @@ class Reading:
         """Lines of files that are not blank, each as a row of one cell."""
         return (row for path in paths for row in log_lines(path) if row.fields[0].strip())
 
-    def parse(self, rows: Iterable[LogRow], read: Callable[[LogRow], Any]) -> Iterator[Any]:
-        """What `read` makes of each row; those of which it raises a `RowError` are counted, or refused."""
+    def parse(self, rows: Iterable[LogRow], read: Callable[[LogRow], Any], expected: str = "") -> Iterator[Any]:
+        """What `read` makes of each row; those of which it raises a `RowError` are counted, or refused.
+
+        An `IndexError` or `ValueError` refuses a line of text that is none of the format, of which this is `expected`.
+        """
         for row in rows:
             self.tally.records += 1
             try:
                 record = read(row)
             except RowError as fault:
                 self.tally.refuse(fault.reason, row, fault.detail)
+            except (IndexError, ValueError):
+                self.tally.refuse("malformed line", row, f"Expected {expected}, got {one_line(row.fields[0][:60])!r}")
             else:
                 yield record
 
     def frames(
-        self, rows: Iterable[LogRow], read: Callable[[LogRow], Sequence[Any]], columns: Mapping[str, str]
+        self, rows: Iterable[LogRow], read: Callable[..., Sequence[Any]], columns: Mapping[str, str], expected: str = ""
     ) -> Iterator[pd.DataFrame]:
         """Frames of cells that `read` makes of rows, with the types of their `columns`; the first one is empty."""
-        records = self.parse(rows, read)
+        records = self.parse(rows, read, expected)
         for some in chain([[]], iter(lambda: list(islice(records, _ROWS_AT_A_TIME)), [])):
             # Not from_records: its columns of objects would keep all cells of the rows.
             cells = zip(columns.items(), zip(*some, strict=True) if some else repeat(()), strict=False)
@@ -222,7 +227,7 @@ class Reading:
             frame["job"] = pd.util.hash_array(jobs, categorize=False).view(np.int64)
         for cluster, some in frame.groupby("cluster", sort=False) if "cluster" in frame else (("", frame),):
             if "nodes" in frame:
-                some = self._number_nodes(some, expand, cluster_lead(str(cluster)))
+                some = self._number_nodes(some, expand, f"{cluster}{OF_CLUSTER}" if cluster else "")
                 self.rows.extend(some)
             else:
                 self.counted.append(some.drop(columns="row", errors="ignore"))

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from bftrainer.files.opening import one_line
 from bftrainer.files.text_files import LogRow, head
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.hostlist import numbers
@@ -70,7 +69,7 @@ class PbsImporter(Importer):
         moments = {path: "" if line is None else line.expand(_MOMENT) for path, line in firsts.items()}
         rows = reading.lines(sorted(paths, key=lambda path: (moments[path], path.name)))
         read = partial(_read_line, hosts=hosts, has_reservations=reading.settings.reserved_busy)
-        frames = reading.frames(rows, read, _COLUMNS)
+        frames = reading.frames(rows, read, _COLUMNS, "MM/DD/YYYY HH:MM:SS;TYPE;id;...")
         lines = pd.concat([some.assign(local_ns=read_stamps(some.pop("moment")).ns) for some in frames])
         lines, runs = lines.reset_index(drop=True), _Runs(reading, hosts.shares)
         sizes = np.append(reading.rows.list_sizes(), 0)[lines["nodes"]]
@@ -93,8 +92,7 @@ def _read_line(row: LogRow, hosts: _HostLists, *, has_reservations: bool) -> lis
     """Cells of a line by `_COLUMNS`, if it is of use."""
     match = _LINE.fullmatch(row.fields[0])
     if match is None:
-        shown = one_line(row.fields[0][:60])
-        raise RowError("malformed line", f"Expected MM/DD/YYYY HH:MM:SS;TYPE;id;..., got {shown!r}")
+        raise ValueError(row)
     kind = sys.intern(match[5])
     if kind not in _ACTIONS or (kind in _OF_RESERVATIONS and not has_reservations):
         raise RowError(_NO_RUN)
@@ -210,15 +208,12 @@ class _Runs:
             self._write(line.id, ended, line.end_ns)
 
     def stop(self, line: Any) -> None:
-        """R, A, C: a run is over before its job is, as p, F, K, k say of provisioning and reservations.
-
-        If it began before the files, the line itself may give start and nodes, as an end does.
-        """
+        """R, A, C: a run is over before its job is, as p, F, K, k say of provisioning and reservations."""
         name, at_ns = line.id, line.end_ns or line.at_ns
         if name in self._open and at_ns:
             run = self._open.pop(name)
             self._write(name, run, at_ns if line.type in "RAC" else min(at_ns, run.due_ns))
-        elif line.nodes >= 0 and 0 < line.start_ns < at_ns:
+        elif line.nodes >= 0 and 0 < line.start_ns < at_ns:  # it began before the files
             self._write(name, _Run.of(line, line.start_ns), at_ns)
         else:  # what comes next, another start or an end, closes a run that goes on
             self._drop(_UNDATED if name in self._open else _NO_RUN)
@@ -380,25 +375,16 @@ class LsfImporter(Importer):
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files."""
         read = partial(_read_record, resized_s={})
-        for frame in reading.frames(reading.lines(paths), read, _LSF_COLUMNS):
+        expected = "all fields of a record of lsb.acct"
+        for frame in reading.frames(reading.lines(paths), read, _LSF_COLUMNS, expected):
             reading.take(frame)
 
 
 def _read_record(row: LogRow, resized_s: dict[tuple[int, int, int], int]) -> list[Any]:
     """Cells by `_LSF_COLUMNS` of a job that is over, or of its time on the hosts that it had until it was resized."""
-    try:
-        return [*_read_fields(row.fields[0], resized_s), row]
-    except (IndexError, ValueError):
-        shown = one_line(row.fields[0][:60])
-        raise RowError("malformed line", f"Expected all fields of a record of lsb.acct, got {shown!r}") from None
-
-
-def _read_fields(line: str, resized_s: dict[tuple[int, int, int], int]) -> list[Any]:
-    is_resized = line.startswith(_RESIZE)
+    line, is_resized = row.fields[0], row.fields[0].startswith(_RESIZE)
     if not is_resized and not line.startswith(_FINISH):
-        if _RECORD.match(line):
-            raise RowError("about no finished job")
-        raise ValueError(line)
+        raise RowError("about no finished job") if _RECORD.match(line) else ValueError(line)
     some = [field[2] if field[1] is None else field[1].replace('""', '"') for field in _LSF_FIELD.finditer(line)]
     at = _FORMER if is_resized else _ASKED + 1 + int(some[_ASKED])
     end_of_hosts = at + 1 + int(some[at])
@@ -425,4 +411,4 @@ def _read_fields(line: str, resized_s: dict[tuple[int, int, int], int]) -> list[
     nodes = ",".join(dict.fromkeys(_SLOTS.sub("", host) for host in hosts))  # each once a slot, or `16*host1`
     if not start_s or not nodes:
         raise RowError("no nodes" if start_s else "never started")
-    return [start_s * NS_PER_S, end_s * NS_PER_S, submit_s * NS_PER_S or OPEN_START_NS, job, nodes, queue]
+    return [start_s * NS_PER_S, end_s * NS_PER_S, submit_s * NS_PER_S or OPEN_START_NS, job, nodes, queue, row]

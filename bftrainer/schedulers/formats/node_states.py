@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -320,7 +321,12 @@ class FluxImporter(Importer):
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the eventlogs and all jobs."""
         eventlogs = [path for path in paths if any(_is_event(parse_object(line)) for line in head(path)[:_FIRST])]
-        events = _read_events(eventlogs, reading)
+        expected = "an event with timestamp, name and context in JSON"
+        events = list(reading.parse(reading.lines(eventlogs), _read_event, expected))
+        reading.tally.drop("no change of availability", sum(event.name not in _CHANGES for event in events))
+        if late := sum(before.time_ns > after.time_ns for before, after in pairwise(events)):
+            reading.note(f"{late:,} events are out of order: they were sorted by their times.")
+            events.sort(key=attrgetter("time_ns"))
         jobs = [job for path in paths if path not in eventlogs for job in _read_jobs(path, reading)]
         ranks = _Ranks(reading, events, jobs)
         changes = ranks.follow(events)
@@ -369,8 +375,7 @@ def _read_event(row: LogRow) -> _Event:
     event = parse_object(row.fields[0]) or {}
     time_ns = _time_ns(event["timestamp"]) if _is_event(event) else None
     if time_ns is None:
-        shown = one_line(row.fields[0][:60])
-        raise RowError("malformed line", f"Expected an event with timestamp, name and context in JSON, got {shown!r}")
+        raise ValueError(row)
     name, context = event["name"], event.get("context")
     if name not in _CHANGES:
         return _Event(time_ns, name)
@@ -389,15 +394,6 @@ def _read_event(row: LogRow) -> _Event:
     return _Event(time_ns, name, ranks, names, online, excluded, drained)
 
 
-def _read_events(paths: Iterable[Path], reading: Reading) -> list[_Event]:
-    """Events of the files in order of time."""
-    events = list(reading.parse(reading.lines(paths), _read_event))
-    reading.tally.drop("no change of availability", sum(event.name not in _CHANGES for event in events))
-    if late := sum(before.time_ns > after.time_ns for before, after in pairwise(events)):
-        reading.note(f"{late:,} events are out of order: they were sorted by their times.")
-    return sorted(events, key=lambda event: event.time_ns)
-
-
 class _Ranks:
     """Which nodes are up, event by event.
 
@@ -411,10 +407,8 @@ class _Ranks:
     def __init__(self, reading: Reading, events: Sequence[_Event], jobs: Sequence[Mapping[str, Any]] = ()) -> None:
         nodes = reading.settings.nodes
         self._names = {} if nodes in (None, SEEN) else dict(enumerate(read_inventory(str(nodes)).names))
-        for ranks, names in (
-            *((some.ranks, some.names) for some in events),
-            *((job["ranks"], job["names"]) for job in jobs),
-        ):
+        pairs = "ranks", "names"
+        for ranks, names in (*map(attrgetter(*pairs), events), *map(itemgetter(*pairs), jobs)):
             if len(ranks) == len(names):
                 self._names = dict(zip(ranks, names, strict=True)) | self._names
         self.is_nameless = False  # whether events name ranks whose nodes are unknown

@@ -376,10 +376,7 @@ class SwfImporter(Importer):
     name: ClassVar[str] = "swf"
 
     def recognises(self, lines: Sequence[str]) -> bool:
-        """Comments with keys of the format, or its fields in the first line that is no comment.
-
-        A table with semicolons is recognised too, and refused with the reason when it is read.
-        """
+        """Comments with keys of the format, or its fields in the first other line, if only to refuse semicolons."""
         if any((header := _HEADER.fullmatch(line)) and header[1] in _KEYS for line in lines[:50]):
             return True
         first = next((line for line in lines if line.strip() and not line.lstrip().startswith(";")), "")
