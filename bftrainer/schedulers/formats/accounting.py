@@ -6,7 +6,7 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -194,18 +194,17 @@ class _Runs:
         if not line.end_ns:
             self._drop(_NO_RUN)
             return
-        run, ended = self._open.pop(line.id, None), _Run.of(line, line.start_ns)
-        if run is not None:
-            ended.submit_ns = ended.submit_ns or run.submit_ns
-            ended.start_ns = run.start_ns if not ended.start_ns or run.is_continued else ended.start_ns
-            if ended.nodes < 0 or run.is_continued:
-                ended.nodes, ended.kind = run.nodes, run.kind
-        if ended.nodes < 0 or not ended.start_ns:
-            self._drop("never started" if ended.nodes >= 0 else "no nodes")
-        elif ended.start_ns >= line.end_ns:
-            self._drop("end before start" if line.end_ns < ended.start_ns else "zero length")
-        elif run is None or not run.is_paused:
-            self._write(line.id, ended, line.end_ns)
+        run = self._open.pop(line.id, None) or _Run.of(line, line.start_ns)
+        run.submit_ns, run.queue = line.submit_ns or run.submit_ns, line.queue
+        if not run.is_continued:
+            run.start_ns = line.start_ns or run.start_ns
+            run.nodes, run.kind = (run.nodes, run.kind) if line.nodes < 0 else (line.nodes, line.kind)
+        if run.nodes < 0 or not run.start_ns:
+            self._drop("never started" if run.nodes >= 0 else "no nodes")
+        elif run.start_ns >= line.end_ns:
+            self._drop("end before start" if line.end_ns < run.start_ns else "zero length")
+        else:
+            self._write(line.id, run, line.end_ns)
 
     def stop(self, line: Any) -> None:
         """R, A, C: a run is over before its job is, as p, F, K, k say of provisioning and reservations."""
@@ -225,12 +224,10 @@ class _Runs:
         if at_ns and run is not None:
             self._write(line.id, run, at_ns)
             if has_nodes:
-                changed = _Run.of(line, at_ns)
-                run.nodes, run.kind, run.is_paused, run.suspended_ns = changed.nodes, changed.kind, False, 0
+                run.nodes, run.kind, run.is_paused, run.suspended_ns = line.nodes, line.kind, False, 0
             run.start_ns, run.is_continued = at_ns, True
         elif at_ns and has_nodes:
-            self._open[line.id] = _Run.of(line, at_ns)
-            self._open[line.id].is_continued = True
+            self._open[line.id] = replace(_Run.of(line, at_ns), is_continued=True)
         elif at_ns and line.nodes >= 0 and line.start_ns:
             self._write(line.id, _Run.of(line, line.start_ns), at_ns)
         else:
