@@ -75,13 +75,10 @@ class Coverage:
         low, high = window.start_ns / NS_PER_S, window.end_ns / NS_PER_S
         at = low + (np.arange(_POINTS) + 0.5) * (high - low) / _POINTS
         # What started before the first edge is missing after it, or what ended before it is missing earlier on.
-        missing = np.zeros(_POINTS)
-        for since, is_cut in (
-            (at - self.edges_s[0], self.edges[0] == "started"),
-            (self.edges_s[1] - at, self.edges[1] == "ended"),
-        ):
-            older = self._ages.share_older(since if is_cut else -since)
-            missing += older if is_cut else (since < 0) * (1 - older)
+        missing, distances = np.zeros(_POINTS), (at - self.edges_s[0], self.edges_s[1] - at)
+        for since, edge, cuts in zip(distances, self.edges, ("started", "ended"), strict=True):
+            older = self._ages.share_older(since if edge == cuts else -since)
+            missing += older if edge == cuts else (since < 0) * (1 - older)
         return float(np.minimum(missing, 1.0).mean())
 
 
@@ -225,8 +222,7 @@ def missing_ids(ids: NDArray[np.int64]) -> float:
 
     A scheduler numbers jobs one by one, and rows of jobs that never ran count too. Longer gaps are ids that nobody had.
     """
-    ids = np.sort(ids)
-    ids = ids[np.diff(ids, prepend=-1) > 0]
+    ids = np.unique(ids)
     amid = ids[int(_AMID * ids.size) : ids.size - int(_AMID * ids.size)]
     if amid.size < _LEAST_IDS:
         return 0.0

@@ -416,6 +416,7 @@ class _SweptLog:
         reading, settings, chosen, window = self.reading, self.reading.settings, self.chosen, self.window
         hours = {name.replace("_", " "): node_s / 3600 for name, node_s in self.busy_node_s.items() if node_s}
         causes = ", ".join(f"{name} {count:,.1f}" for name, count in hours.items())
+        caused = [f"node-hours that were not idle when it was imported: {causes}."] if causes else []
         story: dict[str, Any] = {
             "tool": f"bftrainer {version('bftrainer')}",
             "command": command,
@@ -429,10 +430,7 @@ class _SweptLog:
             "min_hole_s": settings.min_hole_s,
             "offer_after_s": settings.offer_after_s,
             "away_node_s": float(self.swept.away_s.sum()),
-            "notes": [
-                *reading.notes,
-                *([f"node-hours that were not idle when it was imported: {causes}."] * bool(causes)),
-            ],
+            "notes": [*reading.notes, *caused],
         }
         partitions = {
             name: fold_hostlist(named)

@@ -65,13 +65,13 @@ class PbsImporter(Importer):
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files in the order of their first lines: runs begin in one file and end in another."""
         hosts = _HostLists(reading)
-        firsts = {path: next(filter(None, map(_LINE.match, head(path))), None) for path in paths}
-        moments = {path: "" if line is None else line.expand(_MOMENT) for path, line in firsts.items()}
-        rows = reading.lines(sorted(paths, key=lambda path: (moments[path], path.name)))
+        matches = ((path, filter(None, map(_LINE.match, head(path)))) for path in paths)
+        firsts = {path: next((line.expand(_MOMENT) for line in lines), "") for path, lines in matches}
+        rows = reading.lines(sorted(paths, key=lambda path: (firsts[path], path.name)))
         read = partial(_read_line, hosts=hosts, has_reservations=reading.settings.reserved_busy)
         frames = reading.frames(rows, read, _COLUMNS, "MM/DD/YYYY HH:MM:SS;TYPE;id;...")
-        lines = pd.concat([some.assign(local_ns=read_stamps(some.pop("moment")).ns) for some in frames])
-        lines, runs = lines.reset_index(drop=True), _Runs(reading, hosts.shares)
+        dated = (some.assign(local_ns=read_stamps(some["moment"]).ns).drop(columns="moment") for some in frames)
+        lines, runs = pd.concat(dated, ignore_index=True), _Runs(reading, hosts.shares)
         sizes = np.append(reading.rows.list_sizes(), 0)[lines["nodes"]]
         # Lists that may lack nodes are not trusted.
         is_whole = (lines["nodes"] < 0) | (lines["count"] < 0) | (lines["count"] == sizes)
