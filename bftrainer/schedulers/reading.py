@@ -243,9 +243,8 @@ class Reading:
             is_whole = (frame["count"] < 0) | (frame["count"] == self.rows.list_sizes()[frame["nodes"]])
             frame = frame.assign(kind=np.where(is_whole, frame.get("kind", BusyKind.JOB), BusyKind.UNKNOWN))
         if "partition" in frame:
-            frame["partition"] = number_texts(
-                as_texts(frame["partition"].array), partial(self.rows.partition, lead=lead)
-            )
+            number = partial(self.rows.partition, lead=lead)
+            frame["partition"] = number_texts(as_texts(frame["partition"].array), number)
         return frame
 
     def take_presence(self, log: NodeLog, names: Sequence[str], records: int) -> None:

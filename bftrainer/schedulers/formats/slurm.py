@@ -67,11 +67,11 @@ class SlurmImporter(Importer):
     name: ClassVar[str] = "slurm"
 
     def recognises(self, lines: Sequence[str]) -> bool:
-        """A header with columns that are needed or with ids of jobs, or a job's number and two times between bars."""
+        """A header with nodes or ids of jobs, or a job's number and two times between bars."""
         if is_slurm_json(lines):
             return True
         fields = lines[0].removesuffix("|").split("|") if lines else []
-        if len(fields) > 1 and (_is_whole_header(lines[0]) or not _TELLING.isdisjoint(lines[0].lower().split("|"))):
+        if len(fields) > 1 and not _TELLING.isdisjoint(lines[0].lower().split("|")):
             return True
         if len(fields) < 4 or not fields[0][:1].isdigit():
             return False
@@ -80,7 +80,7 @@ class SlurmImporter(Importer):
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files; each may have headers of its own, where exports were concatenated."""
-        columns, is_headless = reading.settings.columns, False
+        columns, is_headless, needed = reading.settings.columns, False, {name.lower() for name in _NEEDED}
         for path in paths:
             names: Sequence[str] = ()
             document = SlurmDocument(path, ("jobs",)) if is_slurm_json(head(path)) else None
@@ -90,7 +90,8 @@ class SlurmImporter(Importer):
                 lines = pc.utf8_rtrim(lines, "\r")
                 reading.tally.path = path
                 reading.tally.last_line = block.first + len(lines) - 1 if block.cut_off else -1
-                heads = [at for at in _find(lines, "(?i)nodelist") if _is_whole_header(lines[at].as_py())]
+                near = {at: lines[at].as_py().lower() for at in _find(lines, "(?i)nodelist")}
+                heads = [at for at, line in near.items() if not line[:1].isdigit() and needed <= {*line.split("|")}]
                 for low, high in itertools.pairwise(sorted({0, *heads, len(lines)})):
                     begin = next((low + at for at in _find(lines.slice(low, high - low), ".")), high)
                     if begin < high and (begin in heads or not names):
@@ -106,11 +107,6 @@ class SlurmImporter(Importer):
                 reading.note(note)
         if columns not in (None, XDMOD_COLUMNS) and not is_headless:
             raise unused_options({"--columns": "all files have headers"})
-
-
-def _is_whole_header(line: str) -> bool:
-    """Whether a line names all columns that are needed."""
-    return not line[:1].isdigit() and {name.lower() for name in _NEEDED} <= set(line.lower().split("|"))
 
 
 def _find(lines: pa.StringArray, pattern: str) -> list[int]:
