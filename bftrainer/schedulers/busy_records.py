@@ -8,7 +8,6 @@ import sys
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import lru_cache
@@ -102,14 +101,16 @@ def _expand_list(text: str, expand: Expand, lead: str) -> Iterable[str]:
     """Names of the nodes of a list, each with `lead`: all, or a `LogError`."""
     if (ranged := _RANGED.fullmatch(text)) is None:
         return _expand_piece(text, expand, lead)
-    names = list[str]()
-    with suppress(LogError):  # `expand` tells of the list, and not of one range
+    names: list[str] = []
+    try:
         for ranges in ranged[2].split(","):  # which recur more often than lists
             names += _expand_piece(f"{ranged[1]}[{ranges}]", expand_hostlist, lead)
             if len(names) > MOST_NODES:
                 break
         else:
             return names
+    except LogError:
+        pass  # `expand` tells of the list, and not of one range; `suppress` would take a tenth of the time
     return [lead + name for name in expand(text)]
 
 

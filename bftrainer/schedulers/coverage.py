@@ -222,7 +222,8 @@ def missing_ids(ids: NDArray[np.int64]) -> float:
 
     A scheduler numbers jobs one by one, and rows of jobs that never ran count too. Longer gaps are ids that nobody had.
     """
-    ids = np.unique(ids)
+    ids = np.sort(ids)  # np.unique takes ten times as long
+    ids = ids[np.diff(ids, prepend=-1) > 0]
     amid = ids[int(_AMID * ids.size) : ids.size - int(_AMID * ids.size)]
     if amid.size < _LEAST_IDS:
         return 0.0
