@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 from array import array
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -15,7 +16,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError
@@ -32,7 +32,7 @@ IDLE = -1
 _NAMES = ("start_ns", "end_ns", "nodes", "kind", "job", "partition", "submit_ns", "units", "is_open")
 _COLUMNS = dict(zip(_NAMES, "qqibqiqib", strict=True))
 """Columns of frames of busy nodes, and their types as in the module `array`."""
-_OF_CLUSTER = "\0"
+OF_CLUSTER = "\0"
 """Stands between a cluster and the name of one of its nodes or partitions."""
 
 
@@ -60,7 +60,7 @@ OFFERABLE = {kind.name.lower().replace("_", "-"): kind for kind in _SPARE}
 """Causes, by name, in spite of which nodes may be offered."""
 
 
-_RANGED = r"^(?P<head>[^\s,:;|+'\"\[\]]+)\[(?P<ranges>[0-9,-]+)\]$"
+_RANGED = re.compile(r"([^\s,:;|+'\"\[\]]+)\[([0-9,-]+)\]", re.ASCII)
 """Nodes that all formats write so."""
 _PIECES = 1 << 16
 """Ranges of nodes, and lists of other forms, whose names are remembered."""
@@ -93,12 +93,25 @@ def number_texts(texts: pd.Series[str], number: Callable[[str], int]) -> NDArray
 
 
 @lru_cache(_PIECES)
-def _expand_piece(expand: Expand, text: str) -> tuple[str, ...] | None:
-    """Names of the nodes of a range or list; None if it is refused."""
+def _expand_piece(text: str, expand: Expand, lead: str) -> Sequence[str]:
+    return tuple(sys.intern(lead + name) for name in expand(text))  # lists share their names
+
+
+def _expand_list(text: str, expand: Expand, lead: str) -> Iterable[str]:
+    """Names of the nodes of a list, each with `lead`: all, or a `LogError`."""
+    if (ranged := _RANGED.fullmatch(text)) is None:
+        return _expand_piece(text, expand, lead)
+    names: list[str] = []
     try:
-        return tuple(map(sys.intern, expand(text)))  # lists share their names
+        for ranges in ranged[2].split(","):  # which recur more often than lists
+            names += _expand_piece(f"{ranged[1]}[{ranges}]", expand_hostlist, lead)
+            if len(names) > MOST_NODES:
+                break
+        else:
+            return names
     except LogError:
-        return None
+        pass  # `expand` tells of the list, and not of one range; `suppress` would take a tenth of the time
+    return [lead + name for name in expand(text)]
 
 
 def column(values: array[int] | array[float]) -> NDArray[Any]:
@@ -109,7 +122,7 @@ def column(values: array[int] | array[float]) -> NDArray[Any]:
 class BusyRows:
     """Rows that importers write down, and the lists of nodes and the partitions that these name by numbers.
 
-    Names of nodes, which are numbered in order of appearance, and of partitions begin with what `cluster_lead` gives.
+    Names of nodes, numbered in order of appearance, and of partitions begin with the name of a cluster, if it has one.
     """
 
     def __init__(self) -> None:
@@ -134,53 +147,13 @@ class BusyRows:
         They are -1 for lists that are refused, and the reasons are told by text.
         """
         codes, distinct = pd.factorize(texts)
-        lists = pa.array(distinct, pa.string())
-        # Ranges recur more often than lists; what has none is a piece of its own.
-        ranged = pc.extract_regex(lists, pattern=_RANGED)
-        parts = pc.split_pattern(pc.coalesce(pc.struct_field(ranged, "ranges"), ""), ",")
-        owner, heads = pc.list_parent_indices(parts), pc.struct_field(ranged, "head")
-        ranges = pc.binary_join_element_wise(heads.take(owner), "[", pc.list_flatten(parts), "]", "")
-        pieces = pc.coalesce(ranges, lists.take(owner)).dictionary_encode()
-        of, piece = owner.to_numpy(), pieces.indices.to_numpy()
-        first = np.zeros(len(pieces.dictionary), dtype=np.int64)
-        first[piece[::-1]] = np.arange(piece.size)[::-1]
-        are_ranges = ranges.is_valid().to_numpy(zero_copy_only=False)[first].tolist()
-        names, expanded = list[tuple[str, ...] | None](), Counter[int]()
-        for text, is_range, at in zip(pieces.dictionary.to_pylist(), are_ranges, of[first].tolist(), strict=True):
-            is_near = expanded[at] <= MOST_NODES
-            names.append(_expand_piece(expand_hostlist if is_range else expand, text) if is_near else None)
-            expanded[at] += len(names[-1] or ())
-        # All of a list is expanded before any of its names gets a number: it may be refused.
-        sizes = np.array([MOST_NODES + 1 if some is None else len(some) for some in names], dtype=np.int64)
-        is_good, numbers = np.bincount(of, sizes[piece], len(lists)) <= MOST_NODES, np.full(len(lists), -1)
-        numbers[is_good] = self._add_pieces(of[is_good[of]], piece[is_good[of]], names, lead)
-        faults = dict[str, str]()
-        for at in np.flatnonzero(~is_good).tolist():
+        numbers, faults = np.full(len(distinct), -1), dict[str, str]()
+        for at, text in enumerate(np.asarray(distinct, dtype=object)):
             try:
-                numbers[at] = self.add_list([lead + name for name in expand(lists[at].as_py())])
+                numbers[at] = self.add_list(_expand_list(text, expand, lead))
             except LogError as fault:
-                faults[lists[at].as_py()] = str(fault)
+                faults[text] = str(fault)
         return numbers[codes], faults
-
-    def _add_pieces(
-        self, of: NDArray[np.int64], piece: NDArray[np.int32], names: Sequence[tuple[str, ...] | None], lead: str
-    ) -> NDArray[np.int64]:
-        """Add lists, each of the pieces that are `of` it; their numbers."""
-        piece, used = pd.factorize(piece)
-        nodes = [[self.names[lead + name] for name in names[at] or ()] for at in used.tolist()]
-        sizes = np.array(list(map(len, nodes)), dtype=np.int64)
-        begins = np.cumsum(sizes) - sizes
-        flat = np.fromiter(itertools.chain.from_iterable(nodes), dtype=np.int32)
-        node, of_node = flat[stretches(begins[piece], sizes[piece])], np.repeat(of, sizes[piece])
-        pairs = of_node * len(self.names) + node
-        if (np.diff(np.sort(pairs)) == 0).any():
-            is_first = ~pd.Series(pairs).duplicated().to_numpy()
-            node, of_node = node[is_first], of_node[is_first]
-        lists = np.flatnonzero(np.bincount(of))
-        ends = len(self._nodes) + np.cumsum(np.bincount(of_node, minlength=int(of.max(initial=-1)) + 1)[lists])
-        self._nodes.frombytes(node.tobytes())
-        self._ends.frombytes(ends.astype(np.int64).tobytes())
-        return len(self._ends) - 1 - lists.size + np.arange(lists.size)
 
     def list_sizes(self) -> NDArray[np.int64]:
         """Number of nodes of each list."""
@@ -222,24 +195,17 @@ class BusyRows:
         `seen` is how many of the names came first. No row can be added while the records are in use.
         """
         rows = pd.DataFrame({name: column(values) for name, values in self._columns.items()}, copy=False)
-        names, nodes = _rename(self.names, column(self._nodes), by_cluster=by_cluster)
-        partitions, rows["partition"] = _rename(self._partitions, rows["partition"].to_numpy(), by_cluster=by_cluster)
-        first, _ = _rename(list(self.names)[:seen], nodes[:0], by_cluster=by_cluster)
-        return BusyRecords(names, nodes, np.array(self._ends, dtype=np.int64), partitions, rows, len(first))
-
-
-def cluster_lead(cluster: str) -> str:
-    """What names of the nodes and partitions of a cluster begin with, as long as they are in rows."""
-    return f"{cluster}{_OF_CLUSTER}" if cluster else ""
-
-
-def _rename(texts: Iterable[str], numbers: NDArray[Any], *, by_cluster: bool) -> tuple[tuple[str, ...], NDArray[Any]]:
-    """Names without repetitions, and their numbers."""
-    index = _Index()
-    again = [index[text.replace(_OF_CLUSTER, "/") if by_cluster else text.rpartition(_OF_CLUSTER)[2]] for text in texts]
-    if len(index) < len(again):
-        numbers = np.array([*again, -1], dtype=numbers.dtype)[numbers]
-    return tuple(index), numbers
+        former, new = (OF_CLUSTER, "/") if by_cluster else (f".*{OF_CLUSTER}", "")
+        (places, names), (numbers, partitions) = (
+            pd.factorize(pd.Series([*index], dtype=object).str.replace(former, new, regex=True))
+            for index in (self.names, self._partitions)
+        )
+        nodes = column(self._nodes)
+        if len(names) < len(self.names):
+            nodes = places.astype(nodes.dtype)[nodes]
+        rows["partition"] = np.append(numbers, -1).astype(rows["partition"].dtype)[rows["partition"]]
+        first = int(places[:seen].max(initial=-1)) + 1
+        return BusyRecords(tuple(names), nodes, np.array(self._ends), tuple(partitions), rows, first)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -418,10 +384,6 @@ def find_runaway_ends(records: BusyRecords, is_job: NDArray[np.bool_]) -> NDArra
     return ends
 
 
-PLACEMENT = (
-    "first fit on the lowest-numbered idle nodes: the log has no node names. "
-    "Idle counts are exact, which nodes are idle and for how long at a stretch is not."
-)
 _TIMES = ("end_ns", "start_ns")
 _MOST_SPANS = 1 << 24
 """Nodes of all jobs together up to which each node is a node of the log: a hundred bytes of memory each."""
@@ -543,12 +505,6 @@ def line_sweep(
         busy_node_s[BusyKind.AWAY.name.lower()] += float(away_s.sum())
     idle = there.lasting(min_hole_ns).delay(offer_after_ns)
     return Swept(idle, dict(busy_node_s), away_s)
-
-
-UNIT_PLACEMENT = (
-    "the lowest-numbered free {unit}s of each node, kept as long as a job runs: the log only counts them. "
-    "Idle counts are exact, which {unit}s are idle and for how long at a stretch is not."
-)
 
 
 def place_on_units(

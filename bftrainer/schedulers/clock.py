@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
-from difflib import get_close_matches
 from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
@@ -16,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bftrainer.errors import SettingsError
+from bftrainer.errors import SettingsError, suggestion
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.nodelogs.node_spans import OPEN_END_NS
 from bftrainer.schedulers.busy_records import as_texts, number_texts
@@ -42,16 +40,11 @@ def is_instant(text: str) -> bool:
     return has_offset or _EPOCH_SECONDS.fullmatch(text) is not None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stamps:
-    """Times as a log writes them: nanoseconds since 1970, `UNSET` or `BAD`; and which are local, in some zone."""
+def read_stamps(texts: Sequence[str]) -> pd.DataFrame:
+    """Read texts such as `1788251400` (seconds, or finer) or `2026-09-01T08:30:00`, or `UNSET_TEXTS`.
 
-    ns: NDArray[np.int64]
-    local: NDArray[np.bool_]
-
-
-def read_stamps(texts: Sequence[str], unset: frozenset[str] = frozenset()) -> Stamps:
-    """Read texts such as `1788251400` (seconds, or finer) or `2026-09-01T08:30:00`; a text in `unset` gives `UNSET`."""
+    Columns are `ns`, nanoseconds since 1970, `UNSET` or `BAD`, and `local`, whether that is in some zone.
+    """
     column, last_s = as_texts(texts), OPEN_END_NS // NS_PER_S
     numbers = whole_numbers(column, 10)  # seconds, as most logs have them
     is_number = numbers >= 0
@@ -69,13 +62,13 @@ def read_stamps(texts: Sequence[str], unset: frozenset[str] = frozenset()) -> St
     ns[local] = np.where(is_possible, np.clip(seconds, 0, last_s) * NS_PER_S, BAD)
     # Other forms of that length exist, with a zone.
     is_other = ~local & ~is_number
-    ns[is_other] = number_texts(column[is_other], lambda text: _read_stamp(text, unset))
+    ns[is_other] = number_texts(column[is_other], _read_stamp)
     local[is_other] = number_texts(column[is_other], lambda text: not _NUMBER.fullmatch(text) and not is_instant(text))
-    return Stamps(ns, local & (ns > BAD))
+    return pd.DataFrame({"ns": ns, "local": local & (ns > BAD)})
 
 
-def _read_stamp(text: str, unset: frozenset[str]) -> int:
-    if text in unset:
+def _read_stamp(text: str) -> int:
+    if text in UNSET_TEXTS:
         return UNSET
     if _NUMBER.fullmatch(text):
         # No log is older than 1973: larger numbers than its seconds are milliseconds, or finer still.
@@ -105,8 +98,7 @@ class Clock:
         try:
             self._info: tzinfo = timezone(-size if fixed[1] == "-" else size) if fixed else ZoneInfo(str(zone))
         except (ValueError, OSError, LookupError):
-            near = get_close_matches(str(zone), sorted(available_timezones()), n=1, cutoff=0.5)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = suggestion(str(zone), available_timezones())
             raise SettingsError(f"Expected a time zone such as Europe/Berlin, got {zone!r}.{hint}") from None
 
     def instant_ns(self, text: str) -> int:
@@ -126,7 +118,6 @@ class Clock:
     def run_ns(
         self,
         runs: tuple[Sequence[str], Sequence[str]],
-        unset: frozenset[str],
         place: Callable[[int], str],
         lengths_s: Sequence[NDArray[np.int64]] = (),
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -135,7 +126,7 @@ class Clock:
         Of an hour that comes twice, those passes count that give one of a run's lengths, if it is 0 or more; else both:
         better busy too long than wrongly idle.
         """
-        begins, overs = (read_stamps(texts, unset) for texts in runs)
+        begins, overs = map(read_stamps, runs)
         first, late = (self.utc_ns(begins, second_pass=is_second, place=place) for is_second in (False, True))
         early, last = (self.utc_ns(overs, second_pass=is_second, place=place) for is_second in (False, True))
         set_unset(first, last)
@@ -148,29 +139,29 @@ class Clock:
         return start_ns, end_ns
 
     def utc_ns(
-        self, stamps: Stamps, *, second_pass: bool, place: Callable[[int], str] = lambda _: ""
+        self, stamps: pd.DataFrame, *, second_pass: bool, place: Callable[[int], str] = lambda _: ""
     ) -> NDArray[np.int64]:
         """Nanoseconds since the epoch; in a repeated hour, those of its second pass if `second_pass`.
 
         `UNSET` and `BAD` stay what they are. `place` is where a stamp stands, for what is said of it.
         """
-        is_set = stamps.ns > BAD
-        count = np.where(is_set, stamps.ns, 0)
-        if stamps.local.any():
+        ns, is_local = stamps["ns"].to_numpy(), stamps["local"].to_numpy()
+        count = np.where(ns > BAD, ns, 0)
+        if is_local.any():
             if self.zone is None:
-                first = int(np.flatnonzero(stamps.local)[0])
+                first = int(is_local.argmax())
                 shown = np.datetime64(int(count[first]) // NS_PER_S, "s")
                 where = f"{place(first)}: ".removeprefix(": ")
                 raise SettingsError(f"{where}Missing --tz: times such as {shown} are local, in an unknown time zone.")
             # A time in a repeated hour has two offsets; a skipped time has none, and gets one of those beside it.
-            local_s = count[stamps.local] // NS_PER_S
+            local_s = count[is_local] // NS_PER_S
             shown, first_pass = pd.DatetimeIndex(local_s.astype("M8[s]")), np.full(local_s.size, not second_pass)
             skipped = timedelta(hours=1 if second_pass else -1)
             instants = shown.tz_localize(self._info, ambiguous=first_pass, nonexistent=skipped)
             if not second_pass:
                 self.has_skipped |= bool((instants.tz_localize(None) != shown).any())
-            count[stamps.local] -= (local_s - instants.as_unit("s").asi8) * NS_PER_S
-        return np.where(is_set, count, stamps.ns)
+            count[is_local] -= (local_s - instants.as_unit("s").asi8) * NS_PER_S
+        return np.where(ns > BAD, count, ns)
 
 
 def whole_numbers(texts: pd.Series[str], digits: int) -> NDArray[np.int64]:

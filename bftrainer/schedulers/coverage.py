@@ -16,8 +16,6 @@ Edge = Literal["started", "ended"]
 _Times = NDArray[np.float64]
 _Instants = NDArray[np.int64]
 
-MOST_UNTRUSTED = 0.01
-"""Largest share of an asked window that may lie outside what can be trusted."""
 ADVICE = "Export all jobs that ran in a longer time, also those that began before it or still run"
 """What to export instead of a log that cannot be trusted."""
 _LEAST_JOBS = 30.0
@@ -77,13 +75,10 @@ class Coverage:
         low, high = window.start_ns / NS_PER_S, window.end_ns / NS_PER_S
         at = low + (np.arange(_POINTS) + 0.5) * (high - low) / _POINTS
         # What started before the first edge is missing after it, or what ended before it is missing earlier on.
-        missing = np.zeros(_POINTS)
-        for since, is_cut in (
-            (at - self.edges_s[0], self.edges[0] == "started"),
-            (self.edges_s[1] - at, self.edges[1] == "ended"),
-        ):
-            older = self._ages.share_older(since if is_cut else -since)
-            missing += older if is_cut else (since < 0) * (1 - older)
+        missing, distances = np.zeros(_POINTS), (at - self.edges_s[0], self.edges_s[1] - at)
+        for since, edge, cuts in zip(distances, self.edges, ("started", "ended"), strict=True):
+            older = self._ages.share_older(since if edge == cuts else -since)
+            missing += older if edge == cuts else (since < 0) * (1 - older)
         return float(np.minimum(missing, 1.0).mean())
 
 
@@ -107,11 +102,7 @@ def judge_coverage(
     submit = np.where(has_submits & has_submit, np.minimum(submit_ns / NS_PER_S, start), start)
     wait = start - submit
     ages = _Ages(length, weight)
-    half_s, (first_start, last_start), (first_end, last_end) = (
-        ages.quantile_s(_MEDIAN),
-        _outermost(start),
-        _outermost(end),
-    )
+    half_s, (first_start, last_start), (first_end, last_end) = ages.quantile_s(_MEDIAN), *map(_outermost, (start, end))
     # Old jobs at the first end and long ones at the last start tell what the log selects, if they are on a tenth of the
     # nodes that are busy on average in the middle half of the log.
     span_s = min(last_end, last_start + half_s) - first_start
@@ -180,11 +171,11 @@ def judge_coverage(
     return Coverage(trusted, reason, edges, edges_s, tail_s, len(nodes), effective, ages)
 
 
-def _outermost(times: _Times) -> tuple[float, float]:
+def _outermost(times: _Times) -> list[float]:
     """First and last of some times, but for a few."""
-    place = _PLACE if times.size >= _MANY else int(_FEW * times.size)
-    ordered = np.partition(times, (place, times.size - 1 - place))
-    return float(ordered[place]), float(ordered[times.size - 1 - place])
+    few = _PLACE if times.size >= _MANY else int(_FEW * times.size)
+    places = [few, times.size - 1 - few]
+    return list(map(float, np.partition(times, places)[places]))
 
 
 def find_empty_days(jobs_ns: Sequence[NDArray[np.int64]], window: Window) -> NodeSpans:
@@ -198,7 +189,8 @@ def find_empty_days(jobs_ns: Sequence[NDArray[np.int64]], window: Window) -> Nod
         counts = np.bincount((inside - window.start_ns) // _DAY_NS, minlength=window.length_ns // _DAY_NS)
         edges = np.concatenate(([window.start_ns], inside, [window.end_ns]))
         usual = np.median(counts[counts > 0]) if inside.size else 0.0
-        spans.append(_stretches_of_time(edges[:-1], edges[1:]).where((np.diff(edges) >= _DAY_NS) & (usual >= _USUAL)))
+        is_empty = (np.diff(edges) >= _DAY_NS) & (usual >= _USUAL)
+        spans.append(NodeSpans(np.zeros_like(is_empty, dtype=np.int32), edges[:-1], edges[1:]).where(is_empty))
     return NodeSpans.concatenate(spans).union()
 
 
@@ -215,12 +207,7 @@ def find_lost_days(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], windo
     hours = np.unique(start_ns // _HOUR_NS) * _HOUR_NS
     starts = np.diff(np.searchsorted(hours, np.stack((low, high - _SETTLED_HOURS * _HOUR_NS))), axis=0)[0]
     is_lost = (high - low >= _QUIET_HOURS * _HOUR_NS) & (starts >= _SETTLED_HOURS)
-    return _stretches_of_time(low, high).where(is_lost)
-
-
-def _stretches_of_time(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> NodeSpans:
-    """Spans of the log as a whole."""
-    return NodeSpans(np.zeros(start_ns.size, dtype=np.int32), start_ns, end_ns)
+    return NodeSpans(np.zeros_like(is_lost, dtype=np.int32), low, high).where(is_lost)
 
 
 def list_dates(spans: NodeSpans) -> list[str]:
@@ -235,7 +222,7 @@ def missing_ids(ids: NDArray[np.int64]) -> float:
 
     A scheduler numbers jobs one by one, and rows of jobs that never ran count too. Longer gaps are ids that nobody had.
     """
-    ids = np.sort(ids)
+    ids = np.sort(ids)  # np.unique takes ten times as long
     ids = ids[np.diff(ids, prepend=-1) > 0]
     amid = ids[int(_AMID * ids.size) : ids.size - int(_AMID * ids.size)]
     if amid.size < _LEAST_IDS:

@@ -24,16 +24,14 @@ from bftrainer.model.instants import local_iso
 from bftrainer.nodelogs.availability import FORM
 from bftrainer.nodelogs.hostlist import BRACKETS, fold_hostlist
 from bftrainer.nodelogs.inventory import inventory_paths, shorten_names
-from bftrainer.nodelogs.node_spans import OPEN_END_NS, NodeSpans, Window, log_of_idle, nanoseconds
+from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle, nanoseconds
 from bftrainer.plugins import answering
 from bftrainer.schedulers.busy_records import (
     ALL_UNITS,
     DUPLICATE,
     OFFERABLE,
     OUT_OF_SERVICE,
-    PLACEMENT,
     SPANS_AT_A_TIME,
-    UNIT_PLACEMENT,
     BusyKind,
     BusyRecords,
     Swept,
@@ -42,14 +40,12 @@ from bftrainer.schedulers.busy_records import (
     find_retold,
     find_runaway_ends,
     line_sweep,
-    number_texts,
     over_capacity_share,
     place_jobs,
     place_on_units,
 )
 from bftrainer.schedulers.coverage import (
     ADVICE,
-    MOST_UNTRUSTED,
     Coverage,
     find_empty_days,
     find_lost_days,
@@ -67,9 +63,14 @@ _OF_NAMED = ("downtimes", "reservations", "partitions", "exclude_nodes")
 AUTO = "auto"
 """In place of a format's name: recognise the format from the first file."""
 _EXAMPLES = 10
+_MOST_UNTRUSTED = 0.01
+"""Largest share of an asked window that may lie outside what can be trusted."""
 _MOST_IDS_MISSING = 0.02
 """Share of job ids that may be missing, as some are always."""
 _UPPER_BOUND = "nothing tells when nodes were down: idle time is an upper bound."
+_COUNTS_ARE_EXACT = "Idle counts are exact, which {unit}s are idle and for how long at a stretch is not."
+_FIRST_FIT = "first fit on the lowest-numbered idle nodes: the log has no node names. "
+_ON_UNITS = "the lowest-numbered free {unit}s of each node, kept as long as a job runs: the log only counts them. "
 
 
 class DataQuality(SimpleNamespace):
@@ -174,17 +175,15 @@ class _SweptLog:
     def sweep(self, blocks: Iterable[Mapping[BusyKind, NodeSpans]], nodes: int, lives: NodeSpans | None = None) -> None:
         """Find idle spans, with the settings' shortest gaps and holes."""
         settings = self.reading.settings
-        gap_ns, hole_ns, after_ns = map(
-            nanoseconds, (self.reading.min_gap_s, settings.min_hole_s, settings.offer_after_s)
-        )
+        lengths_s = self.reading.min_gap_s, settings.min_hole_s, settings.offer_after_s
+        gap_ns, hole_ns, after_ns = map(nanoseconds, lengths_s)
         self.swept = line_sweep(blocks, nodes, self.window, gap_ns, hole_ns, after_ns, lives)
 
     def is_near(self, rows: pd.DataFrame) -> NDArray[np.bool_]:
         """Which records are in the window, or so near that they decide whether a gap at its ends is clean-up."""
         gap_ns = nanoseconds(self.reading.min_gap_s)
-        return np.asarray(
-            (rows["end_ns"] >= self.window.start_ns - gap_ns) & (rows["start_ns"] <= self.window.end_ns + gap_ns)
-        )
+        start_ns, end_ns = self.window.start_ns - gap_ns, self.window.end_ns + gap_ns
+        return np.asarray((rows["end_ns"] >= start_ns) & (rows["start_ns"] <= end_ns))
 
     def sweep_names(self) -> None:
         """Sweep records that name nodes."""
@@ -202,7 +201,7 @@ class _SweptLog:
         is_runaway = (ends < every["end_ns"]) & (every["is_open"] > 0)
         every = replace(every, rows=every.rows.assign(end_ns=np.minimum(every["end_ns"], ends)))
         jobs = every.where(is_job & ~is_runaway)
-        self.find_window(jobs.rows, jobs.sizes(), extent_ns(every.rows[is_own]), every.rows[is_job])
+        self.find_window(jobs.rows.assign(count=jobs.sizes()), every.rows[is_job], extent_ns(every.rows[is_own]))
         if rare := jobs.rare_nodes():
             shown = shorten_names(rare)
             reading.note(f"{len(rare):,} nodes are in under 0.1 % of the records: {shown}. Are they this machine's?")
@@ -224,12 +223,12 @@ class _SweptLog:
         self.unknown = int((records["kind"] == BusyKind.UNKNOWN).sum())
         if (away_s := self.swept.away_s.sum()) > 0:
             reading.note(f"{reason}. {away_s / 3600:,.1f} node-hours are left out.")
-        if runaways := int(is_runaway.sum()):
+        self.runaways = int(is_runaway.sum())
+        if self.runaways:
             busy_s = max(self.swept.busy_node_s.get("job", 0.0), 1.0)
-            self.runaways = runaways
             self.runaway_share = every.where(is_runaway).job_node_s(self.window, place) / busy_s
             reading.note(
-                f"{runaways:,} runs are runaways: they have no end, and their nodes ran other jobs since. They "
+                f"{self.runaways:,} runs are runaways: they have no end, and their nodes ran other jobs since. They "
                 f"count until the first of these starts, {100 * self.runaway_share:.3g} % of the busy node-time."
             )
         if settings.unit != "node":
@@ -243,8 +242,9 @@ class _SweptLog:
         reading, rows = self.reading, self.reading.rows
         seen, clusters = len(rows.names), [name for name, count in reading.clusters.items() if name and count]
         beside = {BusyKind.DOWN: reading.settings.downtimes, BusyKind.RESERVED: reading.settings.reservations}
-        for kind, path in ((kind, path) for kind, paths in beside.items() for path in log_paths(paths)):
-            read_downtimes(path, reading, rows, kind)
+        for kind, paths in beside.items():
+            for path in log_paths(paths):
+                read_downtimes(path, reading, rows, kind)
         if len(clusters) > 1:
             shown = ", ".join(clusters)
             reading.note(f"the log is of {len(clusters):,} clusters ({shown}): nodes are named after them.")
@@ -265,7 +265,7 @@ class _SweptLog:
         by_kind, crowded = place_on_units(records, place, sizes)
         if crowded:
             note(f"{crowded:,} times a job held more {unit}s of a node than were free there.")
-        self.reading.placement = UNIT_PLACEMENT.format(unit=unit)
+        self.reading.placement = (_ON_UNITS + _COUNTS_ARE_EXACT).format(unit=unit)
         note(f"the log counts {unit}s: how many are idle is exact, which and for how long at a stretch is not.")
         self.job_node_s = by_kind.get(BusyKind.JOB, NodeSpans.none()).node_s_within(self.window)
         self.sweep([by_kind], len(names), None if lives is None else lives.repeat_on_parts(sizes))
@@ -280,10 +280,9 @@ class _SweptLog:
         reading, settings, sizes = self.reading, self.reading.settings, self.reading.node_sizes
         if ineffective := [flag_of(name) for name in _OF_NAMED if getattr(settings, name)]:
             raise SettingsError(f"{' and '.join(ineffective)} cannot be used: the log names no nodes.")
-        demand = demand.assign(is_open=demand["end_ns"] >= OPEN_END_NS, job=number_texts(demand["job"], hash))
         is_job = np.ones(len(demand), dtype=np.bool_)
         demand = demand[~find_retold(demand, demand["job"].to_numpy(), is_job, reading.tally.drop)]
-        self.find_window(demand, demand["count"].to_numpy(), extent_ns(demand), demand)
+        self.find_window(demand, demand, extent_ns(demand))
         self.chosen = count_nodes(settings.nodes, reading.capacity)
         nodes = len(self.chosen.names)
         if sizes is not None and sizes.size != nodes:
@@ -295,7 +294,8 @@ class _SweptLog:
                 f"Expected jobs on at most {nodes:,} nodes at a time, got more for {100 * share:.3g} % of the window, "
                 f"above --max-overcommit {100 * settings.max_overcommit:g} %: does the machine have more nodes?"
             )
-        self.over_capacity_share, reading.placement = share, PLACEMENT
+        self.over_capacity_share = share
+        reading.placement = placement = _FIRST_FIT + _COUNTS_ARE_EXACT.format(unit="node")
         exact = "jobs fill whole nodes, of several sizes, in order"
         if sizes is None:
             has_names = settings.nodes not in (None, SEEN) and not str(settings.nodes).isdecimal()
@@ -303,7 +303,7 @@ class _SweptLog:
             odd = int((demand["count"] % self.block > 0).sum())
             exact = "idle counts are exact" + f" but for {odd:,} jobs that get whole blocks" * (odd > 0)
         if self.block > 1:
-            reading.placement = f"in blocks of {self.block:,} nodes, {PLACEMENT}"
+            reading.placement = f"in blocks of {self.block:,} nodes, {placement}"
             reading.note(f"a node here is a block, of {self.block:,} of the machine's {nodes:,} nodes.")
             nodes //= self.block
             self.chosen = count_nodes(None, nodes)
@@ -314,12 +314,10 @@ class _SweptLog:
         self.sweep(({BusyKind.JOB: some.union()} for some in jobs.split_blocks(nodes, SPANS_AT_A_TIME)), nodes)
         self.job_node_s = jobs.node_s_within(self.window)
 
-    def find_window(
-        self, jobs: pd.DataFrame, sizes: NDArray[np.int64], extent_ns: tuple[int, int] | None, every: pd.DataFrame
-    ) -> None:
+    def find_window(self, jobs: pd.DataFrame, every: pd.DataFrame, extent_ns: tuple[int, int] | None) -> None:
         """What of a log can be trusted, if it does not tell all, and the window: of the settings, else that, else all.
 
-        `jobs` have these sizes, and are `every` job but for runaways; the log gives times within its extent.
+        `jobs` have a `count` of nodes, and are `every` job but for runaways; the log gives times within its extent.
         """
         reading, settings, clock, shown = self.reading, self.reading.settings, self.reading.clock, ""
         covered, self.jobs = reading.window_ns or extent_ns, jobs
@@ -327,9 +325,8 @@ class _SweptLog:
             text = "their nodes are busy to the end of the window, or of the time limit if it is earlier"
             reading.note(f"{runs:,} runs have no end in the log: {text}.")
         if not (jobs.empty or self.importer.is_availability or reading.is_exact):
-            start_ns, end_ns, submit_ns = (jobs[name].to_numpy() for name in ("start_ns", "end_ns", "submit_ns"))
-            tells_changes = self.importer.tells_changes
-            self.coverage = judge_coverage(start_ns, end_ns, sizes, submit_ns, tells_changes=tells_changes)
+            columns = (jobs[name].to_numpy() for name in ("start_ns", "end_ns", "count", "submit_ns"))
+            self.coverage = judge_coverage(*columns, tells_changes=self.importer.tells_changes)
         if extent_ns is not None:
             earliest, latest = (local_iso(at, clock.zone) for at in extent_ns)
             shown = f" Its records name times from {earliest} to {latest}."
@@ -363,17 +360,20 @@ class _SweptLog:
             return None
         times_ns = self.jobs["start_ns"].to_numpy(), self.jobs["end_ns"].to_numpy()
         ids = self.reading.job_ids if len(list(filter(None, self.reading.clusters))) <= 1 else []
-        good, trusted_ns, idle = coverage.trusted, 0, self.swept.idle
+        good, idle, trusted_ns, trusted_idle_s, span = coverage.trusted, self.swept.idle, 0, 0.0, None
+        verdict = f"Nothing of the log can be trusted: {coverage.reason}"
         if good is not None:
             trusted_ns = max(min(window.end_ns, good.end_ns) - max(window.start_ns, good.start_ns), 0)
+            trusted_idle_s, span = idle.node_s_within(good), [iso(good.start_ns), iso(good.end_ns)]
+            verdict = f"Of the log, {' to '.join(span)} can be trusted"
         empty_days, lost_days = find_empty_days(times_ns, window), find_lost_days(*times_ns, window)
         days, lost = empty_days.node_s / 86_400, lost_days.node_s / 86_400
         dates = list_dates(lost_days if lost else empty_days)
         gone, missing = missing_ids(np.concatenate([np.zeros(0, np.int64), *ids])), coverage.missing_share(window)
         doubtful_s = (window.length_ns - trusted_ns) / NS_PER_S
-        doubtful_idle_s = (idle.node_s - (0.0 if good is None else idle.node_s_within(good))) * self.block
+        doubtful_idle_s = (idle.node_s - trusted_idle_s) * self.block
         account = {
-            "trusted": None if good is None else [iso(good.start_ns), iso(good.end_ns)],
+            "trusted": span,
             "reason": coverage.reason or None,
             "selected_by": list(coverage.edges),
             "tail_s": coverage.tail_s,
@@ -400,15 +400,12 @@ class _SweptLog:
         share += " of the window's busy node-time is missing"
         if days:
             share += f", besides what {days:,.1f} days lack in which no job starts or none ends"
-        trusted = f"Nothing of the log can be trusted: {coverage.reason}"
-        if good is not None:
-            trusted = f"Of the log, {iso(good.start_ns)} to {iso(good.end_ns)} can be trusted"
-        text = f"{trusted}; {share}"
+        text = f"{verdict}; {share}"
         if doubtful_s:
             hours, idle_h = window.length_ns / NS_PER_S / 3600, doubtful_idle_s / 3600
             doubtful = f"{doubtful_s / 3600:,.1f} h of the window of {hours:,.1f} h cannot be trusted"
-            text = f"{doubtful}: {idle_h:,.1f} idle node-hours lie there, and {share}. {trusted}"
-        too_much = doubtful_s > MOST_UNTRUSTED * window.length_ns / NS_PER_S
+            text = f"{doubtful}: {idle_h:,.1f} idle node-hours lie there, and {share}. {verdict}"
+        too_much = doubtful_s > _MOST_UNTRUSTED * window.length_ns / NS_PER_S
         if too_much and self.reading.settings.window == "trusted":
             raise LogError(f"{text}. {ADVICE}; --window asked takes the window as it is.")
         note(f"{text}.")
@@ -419,6 +416,7 @@ class _SweptLog:
         reading, settings, chosen, window = self.reading, self.reading.settings, self.chosen, self.window
         hours = {name.replace("_", " "): node_s / 3600 for name, node_s in self.busy_node_s.items() if node_s}
         causes = ", ".join(f"{name} {count:,.1f}" for name, count in hours.items())
+        caused = [f"node-hours that were not idle when it was imported: {causes}."] if causes else []
         story: dict[str, Any] = {
             "tool": f"bftrainer {version('bftrainer')}",
             "command": command,
@@ -432,19 +430,18 @@ class _SweptLog:
             "min_hole_s": settings.min_hole_s,
             "offer_after_s": settings.offer_after_s,
             "away_node_s": float(self.swept.away_s.sum()),
-            "notes": [
-                *reading.notes,
-                *([f"node-hours that were not idle when it was imported: {causes}."] * bool(causes)),
-            ],
+            "notes": [*reading.notes, *caused],
         }
-        names = {
-            name: [node for node in some if not BRACKETS.intersection(node)] for name, some in chosen.partitions.items()
+        partitions = {
+            name: fold_hostlist(named)
+            for name, some in chosen.partitions.items()
+            if (named := [node for node in some if not BRACKETS.intersection(node)])
         }
         more = {
             FORM: self.importer.name if self.importer.is_availability else None,
             "placement": reading.placement,
             "nodes_per_block": self.block if self.block > 1 else None,
-            "partitions": {name: fold_hostlist(some) for name, some in names.items() if some} if names else None,
+            "partitions": partitions or None,
             "coverage": trust or None,
         }
         story |= {key: value for key, value in more.items() if value is not None}
@@ -503,10 +500,8 @@ class _SweptLog:
         for group, members in groups.items():
             is_member = places(self.chosen.names, members) >= 0
             spans = self.swept.idle.where(is_member[self.swept.idle.node])
-            lengths_s, some = (
-                (spans.end_ns - spans.start_ns) / NS_PER_S,
-                replace(self.swept, idle=spans, away_s=self.swept.away_s[is_member]),
-            )
+            some = replace(self.swept, idle=spans, away_s=self.swept.away_s[is_member])
+            lengths_s = (spans.end_ns - spans.start_ns) / NS_PER_S
             figures[group] = {
                 "nodes": len(set(members)),
                 "idle_share": some.idle_share(self.window),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -24,7 +25,7 @@ from bftrainer.nodelogs.hostlist import expand_hostlist
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, last_changes
 from bftrainer.plugins import answering
 from bftrainer.schedulers import IMPORTERS
-from bftrainer.schedulers.busy_records import IDLE, BusyKind, BusyRows, Expand, as_texts, cluster_lead, number_texts
+from bftrainer.schedulers.busy_records import IDLE, OF_CLUSTER, BusyKind, BusyRows, Expand, as_texts, number_texts
 from bftrainer.schedulers.clock import UNSET, Clock
 from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
 
@@ -32,6 +33,15 @@ CUT_OFF = "last line cut off"
 _CLEAN_UP_S = 1.0
 _EXAMPLES = 10
 _SURE = 10_000
+_ROWS_AT_A_TIME = 1 << 14
+
+
+@dataclass
+class RowError(Exception):
+    """A row gives no record, for a reason; if it should have given one, `detail` says what was expected and came."""
+
+    reason: str
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +87,10 @@ class Tally:
             self.dropped[reason] += count
 
     def refuse(self, reason: str, row: LogRow, detail: str) -> None:
-        """Count a record that should have given an interval, but is unusable, or was cut off."""
+        """Count a record that should have given an interval, if there is a `detail`, but is unusable or was cut off."""
+        if not detail:
+            self.drop(reason)
+            return
         self.dropped[CUT_OFF if row.is_cut_off else reason] += 1
         self.bad += 1
         if len(self.examples) < _EXAMPLES:
@@ -152,6 +165,32 @@ class Reading:
         """Lines of files that are not blank, each as a row of one cell."""
         return (row for path in paths for row in log_lines(path) if row.fields[0].strip())
 
+    def parse(self, rows: Iterable[LogRow], read: Callable[[LogRow], Any], expected: str = "") -> Iterator[Any]:
+        """What `read` makes of each row; those of which it raises a `RowError` are counted, or refused.
+
+        An `IndexError` or `ValueError` refuses a line of text that is none of the format, of which this is `expected`.
+        """
+        for row in rows:
+            self.tally.records += 1
+            try:
+                record = read(row)
+            except RowError as fault:
+                self.tally.refuse(fault.reason, row, fault.detail)
+            except (IndexError, ValueError):
+                self.tally.refuse("malformed line", row, f"Expected {expected}, got {one_line(row.fields[0][:60])!r}")
+            else:
+                yield record
+
+    def frames(
+        self, rows: Iterable[LogRow], read: Callable[..., Sequence[Any]], columns: Mapping[str, str], expected: str = ""
+    ) -> Iterator[pd.DataFrame]:
+        """Frames of cells that `read` makes of rows, with the types of their `columns`; the first one is empty."""
+        records = self.parse(rows, read, expected)
+        for some in chain([[]], iter(lambda: list(islice(records, _ROWS_AT_A_TIME)), [])):
+            # Not from_records: its columns of objects would keep all cells of the rows.
+            cells = zip(columns.items(), zip(*some, strict=True) if some else repeat(()), strict=False)
+            yield pd.DataFrame({name: pd.Series(values, dtype=kind) for (name, kind), values in cells})
+
     def is_wanted(self, cluster: str) -> bool:
         """Whether rows of a cluster, which may have no name, are asked for."""
         self.clusters[cluster] += 0
@@ -182,9 +221,13 @@ class Reading:
         frame = self.tally.sift(frame, checks)
         if self.clock.has_skipped:
             self.note(f"the log has times that clocks in {self.clock.zone} never showed: is it the right zone?")
+        frame = frame.assign(is_open=frame.get("is_open", frame["end_ns"] >= OPEN_END_NS))
+        if "job" in frame and not pd.api.types.is_integer_dtype(frame["job"].dtype):
+            jobs = np.asarray(as_texts(frame["job"].array), dtype=object)
+            frame["job"] = pd.util.hash_array(jobs, categorize=False).view(np.int64)
         for cluster, some in frame.groupby("cluster", sort=False) if "cluster" in frame else (("", frame),):
             if "nodes" in frame:
-                some = self._number_nodes(some, expand, cluster_lead(str(cluster)))
+                some = self._number_nodes(some, expand, f"{cluster}{OF_CLUSTER}" if cluster else "")
                 self.rows.extend(some)
             else:
                 self.counted.append(some.drop(columns="row", errors="ignore"))
@@ -200,12 +243,8 @@ class Reading:
             is_whole = (frame["count"] < 0) | (frame["count"] == self.rows.list_sizes()[frame["nodes"]])
             frame = frame.assign(kind=np.where(is_whole, frame.get("kind", BusyKind.JOB), BusyKind.UNKNOWN))
         if "partition" in frame:
-            frame["partition"] = number_texts(
-                as_texts(frame["partition"].array), partial(self.rows.partition, lead=lead)
-            )
-        if "job" in frame and not pd.api.types.is_integer_dtype(frame["job"].dtype):
-            jobs = np.asarray(as_texts(frame["job"].array), dtype=object)
-            frame["job"] = pd.util.hash_array(jobs, categorize=False).view(np.int64)
+            number = partial(self.rows.partition, lead=lead)
+            frame["partition"] = number_texts(as_texts(frame["partition"].array), number)
         return frame
 
     def take_presence(self, log: NodeLog, names: Sequence[str], records: int) -> None:
@@ -247,18 +286,20 @@ class Reading:
 
 @runtime_checkable
 class Importer(Protocol):
-    """Reads one format, which `name` names.
+    """Reads one format, which `name` names, and a `sign` tells that logs begin with, in a regular expression.
 
     `tells_changes` if such logs tell of starts and ends alone, not of jobs that ran all the time; `is_availability` if
     they list available nodes, which count as idle.
     """
 
     name: ClassVar[str]
+    sign: ClassVar[str] = r"(?!)"
     tells_changes: ClassVar[bool] = False
     is_availability: ClassVar[bool] = False
 
     def recognises(self, lines: Sequence[str]) -> bool:
         """Whether a log that begins with these lines is of this format."""
+        return re.search(self.sign, "\n".join(lines)) is not None
 
     def read(self, paths: Sequence[Path], reading: Reading) -> pd.DataFrame | None:
         """Read the files, in order: the busy nodes, as `Reading.take` takes them, unless they went to `reading`.

@@ -44,17 +44,15 @@ def test_stamps():
     """Epoch seconds, finer ones and local times are told apart; the unset and the impossible are marked."""
     local = ["2015-06-26T16:56:49", "2015-06-26 16:56:49", "2015-06-26T16:56", "2015-06-26T16:56:49.5"]
     bad = ["2015-02-30T00:00:00", "yesterday", "2015-06-26T25:00:00", "2015-06-26x16:56:49", "-5", "²", "9" * 30]
-    stamps = read_stamps(
-        ["1435337809", "1435337809250", "2015", *local, "Unknown", "", *bad], frozenset({"Unknown", ""})
-    )
+    stamps = read_stamps(["1435337809", "1435337809250", "2015", *local, "Unknown", "", *bad])
     numbers = [1435337809 * NS, 1435337809 * NS + NS // 4, 2015 * NS]
     times = [1435337809 * NS, 1435337809 * NS, 1435337760 * NS, 1435337809 * NS + NS // 2]
     assert stamps.ns.tolist() == [*numbers, *times, UNSET, UNSET, *[BAD] * len(bad)]
     assert np.flatnonzero(stamps.local).tolist() == [3, 4, 5, 6]
     assert Clock("UTC").utc_ns(stamps, second_pass=False).tolist() == stamps.ns.tolist()
-    # A leap second is read as the next second; what is no text at all is no time either.
+    # A leap second is read as the next second; what is no text at all is not set.
     leap = read_stamps(["2016-12-31T23:59:60", "2016-12-31 23:59:60", None, "2016-12-31T23:60:00", "2015"])
-    assert leap.ns.tolist() == [epoch("2017-01-01T00:00:00") * NS] * 2 + [BAD, BAD, 2015 * NS]
+    assert leap.ns.tolist() == [epoch("2017-01-01T00:00:00") * NS] * 2 + [UNSET, BAD, 2015 * NS]
     assert leap.local.tolist() == [True, True, False, False, False]
 
 

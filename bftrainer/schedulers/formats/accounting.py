@@ -6,23 +6,21 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from itertools import islice, repeat
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
-from bftrainer.files.opening import one_line
 from bftrainer.files.text_files import LogRow, head
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.hostlist import numbers
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind
-from bftrainer.schedulers.clock import BAD, Stamps, duration_s, exact_ns, natural_number, read_stamps
-from bftrainer.schedulers.reading import Check, Importer, Reading, expecting
+from bftrainer.schedulers.clock import BAD, duration_s, exact_ns, natural_number, read_stamps
+from bftrainer.schedulers.reading import Importer, Reading, RowError
 
 _LINE = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d);([A-Za-z]{1,2});([^;]*)(?:;(.*))?", re.ASCII | re.DOTALL)
 _COBALT = (
@@ -38,11 +36,10 @@ _VNODE = re.compile(r"\[\d+\]$", re.ASCII)
 _QUARTER_NS, _LATE_NS = 900 * NS_PER_S, 60 * NS_PER_S
 """Zones differ by quarters of an hour; what comes later by no more is in order."""
 _NO_RUN, _UNDATED = "about no run", "change at an unknown time"
-_ROWS_AT_A_TIME = _TEXTS = 1 << 16
+_TEXTS = 1 << 16
 _COLUMNS = {
-    **dict.fromkeys(("type", "id", "queue"), "object"),
-    **dict.fromkeys(("start_ns", "end_ns", "submit_ns", "limit_s"), "int64"),
-    **dict.fromkeys(("nodes", "count"), "int64"),
+    **dict.fromkeys(("moment", "type", "id", "queue"), "object"),
+    **dict.fromkeys(("start_ns", "end_ns", "submit_ns", "limit_s", "nodes", "count"), "int64"),
 }
 """Of a line; 0 for a time that it does not tell, -1 for no limit, no nodes and no number of them."""
 _OF_RESERVATIONS, _WITHOUT_FIELDS = "BFKk", "zrpFKk"
@@ -68,15 +65,17 @@ class PbsImporter(Importer):
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files in the order of their first lines: runs begin in one file and end in another."""
         hosts = _HostLists(reading)
-        blocks = [_read_lines([], hosts, reading)]
-        firsts = {path: next(filter(None, map(_LINE.match, head(path))), None) for path in paths}
-        moments = {path: "" if line is None else line.expand(_MOMENT) for path, line in firsts.items()}
-        rows = reading.lines(sorted(paths, key=lambda path: (moments[path], path.name)))
-        while some := list(islice(rows, _ROWS_AT_A_TIME)):
-            blocks.append(_read_lines(some, hosts, reading))
-        lines, runs = pd.concat(blocks, ignore_index=True), _Runs(reading, hosts.shares)
+        matches = ((path, filter(None, map(_LINE.match, head(path)))) for path in paths)
+        firsts = {path: next((line.expand(_MOMENT) for line in lines), "") for path, lines in matches}
+        rows = reading.lines(sorted(paths, key=lambda path: (firsts[path], path.name)))
+        read = partial(_read_line, hosts=hosts, has_reservations=reading.settings.reserved_busy)
+        frames = reading.frames(rows, read, _COLUMNS, "MM/DD/YYYY HH:MM:SS;TYPE;id;...")
+        dated = (some.assign(local_ns=read_stamps(some["moment"]).ns).drop(columns="moment") for some in frames)
+        lines, runs = pd.concat(dated, ignore_index=True), _Runs(reading, hosts.shares)
         sizes = np.append(reading.rows.list_sizes(), 0)[lines["nodes"]]
-        lines["is_whole"] = (lines["nodes"] < 0) | (lines["count"] < 0) | (lines["count"] == sizes)
+        # Lists that may lack nodes are not trusted.
+        is_whole = (lines["nodes"] < 0) | (lines["count"] < 0) | (lines["count"] == sizes)
+        lines["kind"] = np.select([lines["type"] == "B", is_whole], [BusyKind.RESERVED, BusyKind.JOB], BusyKind.UNKNOWN)
         lines["at_ns"] = _date_lines(lines, reading)
         at_ns = lines["at_ns"].where(lines["at_ns"] > 0).ffill().fillna(0)
         is_late = np.maximum.accumulate(at_ns) - at_ns > _LATE_NS
@@ -89,41 +88,28 @@ class PbsImporter(Importer):
         runs.end_all()
 
 
-def _read_lines(rows: Sequence[LogRow], hosts: _HostLists, reading: Reading) -> pd.DataFrame:
-    """Lines as `_COLUMNS`, and `local_ns`, when they were written; others are refused, or counted if of no use."""
-    moments, lines, tally = [], [], reading.tally
-    tally.records += len(rows)
-    for row in rows:
-        match = _LINE.fullmatch(row.fields[0])
-        if match is None:
-            detail = f"Expected MM/DD/YYYY HH:MM:SS;TYPE;id;..., got {one_line(row.fields[0][:60])!r}"
-            tally.refuse("malformed line", row, detail)
-            continue
-        kind = sys.intern(match[5])
-        if kind not in _ACTIONS or (kind in _OF_RESERVATIONS and not reading.settings.reserved_busy):
-            tally.drop(_NO_RUN)
-            continue
-        # What was provisioned for a job, and a reservation, are runs of their own.
-        name = sys.intern(f"{'P ' * (kind in 'pP')}{'B ' * (kind in _OF_RESERVATIONS)}{match[6]}")
-        pairs = [] if kind in _WITHOUT_FIELDS else _FIELD.findall(match[7] or "")
-        fields = {key: value.strip("\"'") for key, value in (pairs[:-1] if row.is_cut_off else pairs)}
-        times_ns = [max(exact_ns(fields.get(key, "0")) or 0, 0) for key in ("start", "end", "qtime")]
-        limit_s = duration_s(fields.get("Resource_List.walltime", "")) if kind in "Ssa" else None
-        nodes = hosts.find(fields) if kind != "a" else -1
-        if kind == "E" and nodes >= 0 and not times_ns[1]:
-            tally.refuse("impossible time", row, f"Expected end=SECONDS, got {fields.get('end', 'none')}")
-            continue
-        count = natural_number(fields.get("unique_node_count", ""))
-        if fields.get("exec_host", "").endswith("+"):  # it was cut off
-            count = 0
-        moments.append(match.expand(_MOMENT))
-        limit_s, count = (-1 if number is None else number for number in (limit_s, count))
-        lines.append([kind, name, sys.intern(fields.get("queue", "")), *times_ns, limit_s, nodes, count])
-    # Not from_records: its columns of objects would keep all values of the rows.
-    columns = zip(*lines, strict=True) if lines else repeat(())
-    values = zip(_COLUMNS.items(), columns, strict=False)
-    frame = pd.DataFrame({name: pd.Series(column, dtype=kind) for (name, kind), column in values})
-    return frame.assign(local_ns=read_stamps(moments).ns)
+def _read_line(row: LogRow, hosts: _HostLists, *, has_reservations: bool) -> list[Any]:
+    """Cells of a line by `_COLUMNS`, if it is of use."""
+    match = _LINE.fullmatch(row.fields[0])
+    if match is None:
+        raise ValueError(row)
+    kind = sys.intern(match[5])
+    if kind not in _ACTIONS or (kind in _OF_RESERVATIONS and not has_reservations):
+        raise RowError(_NO_RUN)
+    # What was provisioned for a job, and a reservation, are runs of their own.
+    name = sys.intern(f"{'P ' * (kind in 'pP')}{'B ' * (kind in _OF_RESERVATIONS)}{match[6]}")
+    pairs = [] if kind in _WITHOUT_FIELDS else _FIELD.findall(match[7] or "")
+    fields = {key: value.strip("\"'") for key, value in (pairs[:-1] if row.is_cut_off else pairs)}
+    times_ns = [max(exact_ns(fields.get(key, "0")) or 0, 0) for key in ("start", "end", "qtime")]
+    limit_s = duration_s(fields.get("Resource_List.walltime", "")) if kind in "Ssa" else None
+    nodes = hosts.find(fields) if kind != "a" else -1
+    if kind == "E" and nodes >= 0 and not times_ns[1]:
+        raise RowError("impossible time", f"Expected end=SECONDS, got {fields.get('end', 'none')}")
+    count = natural_number(fields.get("unique_node_count", ""))
+    if fields.get("exec_host", "").endswith("+"):  # it was cut off
+        count = 0
+    limit_s, count = (-1 if number is None else number for number in (limit_s, count))
+    return [match.expand(_MOMENT), kind, name, sys.intern(fields.get("queue", "")), *times_ns, limit_s, nodes, count]
 
 
 def _date_lines(lines: pd.DataFrame, reading: Reading) -> pd.Series[int]:
@@ -144,7 +130,7 @@ def _date_lines(lines: pd.DataFrame, reading: Reading) -> pd.Series[int]:
         if not has_time.all():
             reading.note("no --tz: lines with only a local time are dated by others that have both times.")
         return by_offset
-    stamps = Stamps(lines["local_ns"].to_numpy(), is_local.to_numpy())
+    stamps = pd.DataFrame({"ns": lines["local_ns"], "local": is_local})
     first, second = (clock.utc_ns(stamps, second_pass=is_second) for is_second in (False, True))
     # In an hour that comes twice, earlier lines with both times show which pass it is: lines are in order.
     is_second = (second == by_offset) | (first < utc_ns.cummax() - _LATE_NS)
@@ -153,33 +139,26 @@ def _date_lines(lines: pd.DataFrame, reading: Reading) -> pd.Series[int]:
 
 @dataclass(slots=True)
 class _Run:
-    """A job on its nodes, or a reservation, that has not ended yet.
+    """A job on its nodes, or a reservation, that has not ended yet."""
 
-    `start_ns` is that of this stretch on these nodes, of which others may have been written down before
-    (`is_continued`). Its limit counts from `first_ns`, which is later by what it was suspended.
-    """
-
-    start_ns: int
+    start_ns: int  # on these nodes
     nodes: int
-    kind: BusyKind
-    queue: str = ""
-    submit_ns: int = 0
-    first_ns: int = 0
-    limit_ns: int = OPEN_END_NS
-    is_continued: bool = False
+    kind: int
+    queue: str
+    submit_ns: int
+    first_ns: int  # from which its limit counts: later by what it was suspended
+    limit_ns: int
+    is_continued: bool = False  # on other nodes before
     is_paused: bool = False
     suspended_ns: int = 0
 
     @classmethod
     def of(cls, line: Any, start_ns: int) -> _Run:
-        """The run on the nodes of a line; lists that may lack nodes are not trusted."""
-        kind = BusyKind.RESERVED if line.type == "B" else BusyKind.JOB if line.is_whole else BusyKind.UNKNOWN
-        run = cls(start_ns, line.nodes, kind, line.queue, line.submit_ns, start_ns)
+        """The run on the nodes of a line."""
+        limit_ns = line.limit_s * NS_PER_S if line.limit_s > 0 else OPEN_END_NS
         if line.type in "PB" and line.end_ns:
-            run.limit_ns = line.end_ns - start_ns
-        elif line.limit_s > 0:
-            run.limit_ns = line.limit_s * NS_PER_S
-        return run
+            limit_ns = line.end_ns - start_ns
+        return cls(start_ns, line.nodes, line.kind, line.queue, line.submit_ns, start_ns, limit_ns)
 
     @property
     def due_ns(self) -> int:
@@ -215,29 +194,25 @@ class _Runs:
         if not line.end_ns:
             self._drop(_NO_RUN)
             return
-        run, ended = self._open.pop(line.id, None), _Run.of(line, line.start_ns)
-        if run is not None:
-            ended.submit_ns = ended.submit_ns or run.submit_ns
-            ended.start_ns = run.start_ns if not ended.start_ns or run.is_continued else ended.start_ns
-            if ended.nodes < 0 or run.is_continued:
-                ended.nodes, ended.kind = run.nodes, run.kind
-        if ended.nodes < 0 or not ended.start_ns:
-            self._drop("never started" if ended.nodes >= 0 else "no nodes")
-        elif ended.start_ns >= line.end_ns:
-            self._drop("end before start" if line.end_ns < ended.start_ns else "zero length")
-        elif run is None or not run.is_paused:
-            self._write(line.id, ended, line.end_ns)
+        run = self._open.pop(line.id, None) or _Run.of(line, line.start_ns)
+        run.submit_ns, run.queue = line.submit_ns or run.submit_ns, line.queue
+        if not run.is_continued:
+            run.start_ns = line.start_ns or run.start_ns
+            run.nodes, run.kind = (run.nodes, run.kind) if line.nodes < 0 else (line.nodes, line.kind)
+        if run.nodes < 0 or not run.start_ns:
+            self._drop("never started" if run.nodes >= 0 else "no nodes")
+        elif run.start_ns >= line.end_ns:
+            self._drop("end before start" if line.end_ns < run.start_ns else "zero length")
+        else:
+            self._write(line.id, run, line.end_ns)
 
     def stop(self, line: Any) -> None:
-        """R, A, C: a run is over before its job is, as p, F, K, k say of provisioning and reservations.
-
-        If it began before the files, the line itself may give start and nodes, as an end does.
-        """
+        """R, A, C: a run is over before its job is, as p, F, K, k say of provisioning and reservations."""
         name, at_ns = line.id, line.end_ns or line.at_ns
         if name in self._open and at_ns:
             run = self._open.pop(name)
             self._write(name, run, at_ns if line.type in "RAC" else min(at_ns, run.due_ns))
-        elif line.nodes >= 0 and 0 < line.start_ns < at_ns:
+        elif line.nodes >= 0 and 0 < line.start_ns < at_ns:  # it began before the files
             self._write(name, _Run.of(line, line.start_ns), at_ns)
         else:  # what comes next, another start or an end, closes a run that goes on
             self._drop(_UNDATED if name in self._open else _NO_RUN)
@@ -249,12 +224,10 @@ class _Runs:
         if at_ns and run is not None:
             self._write(line.id, run, at_ns)
             if has_nodes:
-                changed = _Run.of(line, at_ns)
-                run.nodes, run.kind, run.is_paused, run.suspended_ns = changed.nodes, changed.kind, False, 0
+                run.nodes, run.kind, run.is_paused, run.suspended_ns = line.nodes, line.kind, False, 0
             run.start_ns, run.is_continued = at_ns, True
         elif at_ns and has_nodes:
-            self._open[line.id] = _Run.of(line, at_ns)
-            self._open[line.id].is_continued = True
+            self._open[line.id] = replace(_Run.of(line, at_ns), is_continued=True)
         elif at_ns and line.nodes >= 0 and line.start_ns:
             self._write(line.id, _Run.of(line, line.start_ns), at_ns)
         else:
@@ -288,7 +261,7 @@ class _Runs:
         """Write down all that is still open, to its time limit or the end of any window."""
         for name, run in self._open.items():
             due_ns = OPEN_END_NS if run.suspended_ns else run.due_ns
-            self._write(name, run, due_ns, is_open=run.kind is not BusyKind.RESERVED)
+            self._write(name, run, due_ns, is_open=run.kind != BusyKind.RESERVED)
 
     def _write(self, name: str, run: _Run, end_ns: int, *, is_open: bool = False) -> None:
         """Write down a run's stretch on its nodes, unless it gave them back or had them for no time."""
@@ -375,6 +348,10 @@ _LSF_FIELD = re.compile(r'"((?:[^"]|"")*)"|(\S+)')
 _SLOTS = re.compile(r"^\d+\*", re.ASCII)
 _RECORD = re.compile(r'"[A-Z_]+" ')
 _FINISH, _RESIZE = '"JOB_FINISH" ', '"JOB_RESIZE" '
+_LSF_COLUMNS = {
+    **dict.fromkeys(("start_ns", "end_ns", "submit_ns", "job"), "int64"),
+    **dict.fromkeys(("nodes", "partition", "row"), "object"),
+}
 _ASKED, _FORMER = 22, 10
 """Fields before the number of hosts that a finished job asked for, and that a resized one had until then."""
 _NAME, _INDEX = 2, 29
@@ -390,50 +367,21 @@ class LsfImporter(Importer):
     """
 
     name: ClassVar[str] = "lsf"
-
-    def recognises(self, lines: Sequence[str]) -> bool:
-        """Lines that begin with a record's name in quotes."""
-        return any(line.startswith('"JOB_') and _RECORD.match(line) for line in lines[:5])
+    sign: ClassVar[str] = r'\A(.*\n){0,4}"JOB_[A-Z_]*" '
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files."""
-        resized_s: dict[tuple[int, int, int], int] = {}
-        rows = reading.lines(paths)
-        while some := list(islice(rows, _ROWS_AT_A_TIME)):
-            reading.tally.records += len(some)
-            jobs = []
-            for row in some:
-                try:
-                    job = _read_record(row.fields[0], resized_s)
-                except (IndexError, ValueError):
-                    detail = f"Expected all fields of a record of lsb.acct, got {one_line(row.fields[0][:60])!r}"
-                    reading.tally.refuse("malformed line", row, detail)
-                else:
-                    reading.tally.drop("about no finished job", not job)
-                    jobs += [job | {"row": row}] if job else []
-            if jobs:
-                frame = pd.DataFrame(jobs)
-                start_s, end_s = frame["start_s"], frame["end_s"]
-                is_possible = (start_s >= 0) & (end_s >= 0) & (np.maximum(start_s, end_s) < OPEN_END_NS // NS_PER_S)
-                checks = (
-                    Check("impossible time", ~is_possible, expecting("epoch seconds", frame, "start_s", "end_s")),
-                    Check("never started", start_s == 0),
-                    Check("no nodes", frame["nodes"] == ""),
-                )
-                frame = reading.tally.sift(frame, checks)
-                ns = {
-                    f"{name}_ns": frame[f"{name}_s"].astype("int64") * NS_PER_S for name in ("start", "end", "submit")
-                }
-                reading.take(frame.assign(**ns).replace({"submit_ns": 0}, OPEN_START_NS))
+        read = partial(_read_record, resized_s={})
+        expected = "all fields of a record of lsb.acct"
+        for frame in reading.frames(reading.lines(paths), read, _LSF_COLUMNS, expected):
+            reading.take(frame)
 
 
-def _read_record(line: str, resized_s: dict[tuple[int, int, int], int]) -> dict[str, Any]:
-    """Times, hosts and queue of a job that is over, or of its time on the hosts that it had until it was resized."""
-    is_resized = line.startswith(_RESIZE)
+def _read_record(row: LogRow, resized_s: dict[tuple[int, int, int], int]) -> list[Any]:
+    """Cells by `_LSF_COLUMNS` of a job that is over, or of its time on the hosts that it had until it was resized."""
+    line, is_resized = row.fields[0], row.fields[0].startswith(_RESIZE)
     if not is_resized and not line.startswith(_FINISH):
-        if _RECORD.match(line):
-            return {}
-        raise ValueError(line)
+        raise RowError("about no finished job") if _RECORD.match(line) else ValueError(line)
     some = [field[2] if field[1] is None else field[1].replace('""', '"') for field in _LSF_FIELD.finditer(line)]
     at = _FORMER if is_resized else _ASKED + 1 + int(some[_ASKED])
     end_of_hosts = at + 1 + int(some[at])
@@ -455,6 +403,9 @@ def _read_record(line: str, resized_s: dict[tuple[int, int, int], int]) -> dict[
         job = hash((number, index, *behind[_NAME : _NAME + 1]))
         # Of a job that was resized the line tells the last hosts only.
         start_s = start_s and max(start_s, min(resized_s.get((number, index, start_s), 0), end_s - 1))
+    if not 0 <= min(start_s, end_s) <= max(start_s, end_s) < OPEN_END_NS // NS_PER_S:
+        raise RowError("impossible time", f"Expected epoch seconds, got {str(start_s)!r} and {str(end_s)!r}")
     nodes = ",".join(dict.fromkeys(_SLOTS.sub("", host) for host in hosts))  # each once a slot, or `16*host1`
-    times_s = {"start_s": start_s, "end_s": end_s, "submit_s": submit_s}
-    return {**times_s, "job": job, "nodes": nodes, "partition": queue}
+    if not start_s or not nodes:
+        raise RowError("no nodes" if start_s else "never started")
+    return [start_s * NS_PER_S, end_s * NS_PER_S, submit_s * NS_PER_S or OPEN_START_NS, job, nodes, queue, row]

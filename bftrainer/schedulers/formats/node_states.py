@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ import pandas as pd
 
 from bftrainer.errors import LogError, SettingsError, at_place
 from bftrainer.files.opening import one_line
-from bftrainer.files.text_files import LogRow, head, json_file, line_blocks, parse_object
+from bftrainer.files.text_files import LogRow, head, json_file, parse_object
 from bftrainer.files.writing import unseal_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.availability import COUNT_COLUMNS, NO_TIME, CountTrace, read_count_trace, read_spot_trace
@@ -27,7 +28,7 @@ from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, nanosecond
 from bftrainer.schedulers.busy_records import IDLE, BusyKind
 from bftrainer.schedulers.clock import exact_ns
 from bftrainer.schedulers.import_settings import SEEN
-from bftrainer.schedulers.reading import Importer, Reading
+from bftrainer.schedulers.reading import Importer, Reading, RowError
 from bftrainer.schedulers.selected_nodes import count_nodes
 
 KIND = "bftrainer watch 1"
@@ -84,29 +85,24 @@ class WatchImporter(Importer):
     """
 
     name: ClassVar[str] = "watch"
-
-    def recognises(self, lines: Sequence[str]) -> bool:
-        """The first line says so."""
-        return bool(lines) and lines[0].startswith(f"{KIND}:")
+    sign: ClassVar[str] = rf"\A{KIND}:"
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the journals, one after the other."""
-        history = _History(reading)
+        history = _History(reading, (reading.settings.start, reading.settings.end) != (None, None))
         for path in paths:
             if not self.recognises([line for line in head(path) if line.strip()]):
                 raise LogError(f"{path}: Expected a journal of bftrainer watch, got something else.")
-            for block in line_blocks(path):
-                for at, line in enumerate(block.data.split(b"\n")):
-                    text = unseal_line(line.rstrip(b"\r"))
-                    if text is not None:
-                        with at_place(f"{path}:{block.first + at}", LogError):
-                            history.take(text)
-                    elif line.strip():
-                        history.is_lost = True
-                        reading.tally.records += 1
-                        shown = one_line(line[:60].decode(errors="replace"))
-                        row = LogRow(path, block.first + at, [], is_cut_off=block.is_cut_off(at))
-                        reading.tally.refuse("damaged line", row, f"Expected a line and its checksum, got {shown!r}")
+            for row in reading.lines([path]):
+                text = unseal_line(row.fields[0].encode())
+                if text is None:
+                    history.is_lost = True
+                    reading.tally.records += 1
+                    shown = one_line(row.fields[0][:60])
+                    reading.tally.refuse("damaged line", row, f"Expected a line and its checksum, got {shown!r}")
+                elif not text.startswith(KIND):
+                    with at_place(row.place, LogError):
+                        history.take(text)
         history.end(paths[-1])
 
 
@@ -115,6 +111,7 @@ class _History:
     """States of nodes while a journal is read."""
 
     reading: Reading
+    is_asked: bool  # for a window, which may be longer than the journal
     changes: list[tuple[str, int, int]] = field(default_factory=list)
     states: dict[str, int] = field(default_factory=dict)
     every_ns: int = 0
@@ -128,15 +125,8 @@ class _History:
     missed: int = 0
     unseen_ns: int = 0  # for how long nothing was known
 
-    @property
-    def is_asked(self) -> bool:
-        """Whether a window is asked for, which may be longer than the journal."""
-        return (self.reading.settings.start, self.reading.settings.end) != (None, None)
-
     def take(self, text: str) -> None:
         """Take in what a line says."""
-        if text.startswith(KIND):
-            return
         time, _, content = text.partition(" ")
         sign, _, content = content.partition(" ")
         time_ns = exact_ns(time)
@@ -283,9 +273,6 @@ def _read_dates(paths: Sequence[Path], reading: Reading) -> CountTrace:
     return CountTrace(*(np.array(list(some), dtype=np.int64) for some in (last, last.values())))
 
 
-_ROW = re.compile(r"\d+\s*,\s*(add|remove)\s*,\s*\S+\s*", re.ASCII)
-
-
 class SpotImporter(Importer):
     """Nodes are idle from their addition to their removal.
 
@@ -296,11 +283,8 @@ class SpotImporter(Importer):
     """
 
     name: ClassVar[str] = "spot"
+    sign: ClassVar[str] = r"\A[0-9]+[ \t]*,[ \t]*(add|remove)[ \t]*,[ \t]*\S+[ \t]*(\n|\Z)"
     is_availability: ClassVar[bool] = True
-
-    def recognises(self, lines: Sequence[str]) -> bool:
-        """A first row of three columns, the second of which says add or remove."""
-        return bool(lines) and _ROW.fullmatch(lines[0]) is not None
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files, one after the other."""
@@ -337,7 +321,12 @@ class FluxImporter(Importer):
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the eventlogs and all jobs."""
         eventlogs = [path for path in paths if any(_is_event(parse_object(line)) for line in head(path)[:_FIRST])]
-        events = _read_events(eventlogs, reading)
+        expected = "an event with timestamp, name and context in JSON"
+        events = list(reading.parse(reading.lines(eventlogs), _read_event, expected))
+        reading.tally.drop("no change of availability", sum(event.name not in _CHANGES for event in events))
+        if late := sum(before.time_ns > after.time_ns for before, after in pairwise(events)):
+            reading.note(f"{late:,} events are out of order: they were sorted by their times.")
+            events.sort(key=attrgetter("time_ns"))
         jobs = [job for path in paths if path not in eventlogs for job in _read_jobs(path, reading)]
         ranks = _Ranks(reading, events, jobs)
         changes = ranks.follow(events)
@@ -381,40 +370,28 @@ class _Event:
     drained: Sequence[int] = ()
 
 
-def _read_events(paths: Iterable[Path], reading: Reading) -> list[_Event]:
-    """Events of the files in order of time; lines that are none are refused, and changes that do not tell of whom."""
-    events: list[_Event] = []
-    for row in reading.lines(paths):
-        reading.tally.records += 1
-        event = parse_object(row.fields[0]) or {}
-        time_ns = _time_ns(event["timestamp"]) if _is_event(event) else None
-        if time_ns is None:
-            shown = one_line(row.fields[0][:60])
-            detail = f"Expected an event with timestamp, name and context in JSON, got {shown!r}"
-            reading.tally.refuse("malformed line", row, detail)
-            continue
-        name, context = event["name"], event.get("context")
-        if name not in _CHANGES:
-            events.append(_Event(time_ns, name))
-            continue
-        fields, is_start = context if isinstance(context, dict) else {}, name in _STARTS
-        drain = fields.get("drain") if is_start else None
-        try:
-            idset, online, excluded = (_parse_ids(fields.get(key, "")) for key in ("idset", "online", "exclude"))
-            ranks = _parse_ids(fields.get("ranks", "")) or idset
-            if not isinstance(context, dict) or not (is_start or ranks):
-                raise LogError(f"Expected a context with the ranks that go {name}, got {one_line(context)!r}")
-            names = expand_hostlist(str(fields["nodelist"])) if fields.get("nodelist") else ()
-            drained = [rank for ids in drain for rank in _parse_ids(ids)] if isinstance(drain, dict) else []
-        except LogError as fault:
-            reading.tally.refuse("unreadable set of ranks", row, str(fault))
-            continue
-        names, ranks = names if len(names) == len(ranks) else (), ranks if is_start else idset
-        events.append(_Event(time_ns, name, ranks, names, online, excluded, drained))
-    reading.tally.drop("no change of availability", sum(event.name not in _CHANGES for event in events))
-    if late := sum(before.time_ns > after.time_ns for before, after in pairwise(events)):
-        reading.note(f"{late:,} events are out of order: they were sorted by their times.")
-    return sorted(events, key=lambda event: event.time_ns)
+def _read_event(row: LogRow) -> _Event:
+    """The event of a line; changes have to tell of whom."""
+    event = parse_object(row.fields[0]) or {}
+    time_ns = _time_ns(event["timestamp"]) if _is_event(event) else None
+    if time_ns is None:
+        raise ValueError(row)
+    name, context = event["name"], event.get("context")
+    if name not in _CHANGES:
+        return _Event(time_ns, name)
+    fields, is_start = context if isinstance(context, dict) else {}, name in _STARTS
+    drain = fields.get("drain") if is_start else None
+    try:
+        idset, online, excluded = (_parse_ids(fields.get(key, "")) for key in ("idset", "online", "exclude"))
+        ranks = _parse_ids(fields.get("ranks", "")) or idset
+        if not isinstance(context, dict) or not (is_start or ranks):
+            raise LogError(f"Expected a context with the ranks that go {name}, got {one_line(context)!r}")
+        names = expand_hostlist(str(fields["nodelist"])) if fields.get("nodelist") else ()
+        drained = [rank for ids in drain for rank in _parse_ids(ids)] if isinstance(drain, dict) else []
+    except LogError as fault:
+        raise RowError("unreadable set of ranks", str(fault)) from None
+    names, ranks = names if len(names) == len(ranks) else (), ranks if is_start else idset
+    return _Event(time_ns, name, ranks, names, online, excluded, drained)
 
 
 class _Ranks:
@@ -430,10 +407,8 @@ class _Ranks:
     def __init__(self, reading: Reading, events: Sequence[_Event], jobs: Sequence[Mapping[str, Any]] = ()) -> None:
         nodes = reading.settings.nodes
         self._names = {} if nodes in (None, SEEN) else dict(enumerate(read_inventory(str(nodes)).names))
-        for ranks, names in (
-            *((some.ranks, some.names) for some in events),
-            *((job["ranks"], job["names"]) for job in jobs),
-        ):
+        pairs = "ranks", "names"
+        for ranks, names in (*map(attrgetter(*pairs), events), *map(itemgetter(*pairs), jobs)):
             if len(ranks) == len(names):
                 self._names = dict(zip(ranks, names, strict=True)) | self._names
         self.is_nameless = False  # whether events name ranks whose nodes are unknown
@@ -484,45 +459,44 @@ class _Ranks:
 def _read_jobs(path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
     """Jobs of a file that ran; the file is one JSON document, or has one per line."""
     first = parse_object(next((line for line in head(path) if line.strip()), ""))
-    jobs: Iterable[tuple[LogRow, Any]] = ((row, parse_object(row.fields[0])) for row in reading.lines([path]))
-    if first is None or "jobs" in first:
-        document = json_file(path, LogError, "a resource eventlog or jobs in JSON")
-        listed = document.get("jobs") if isinstance(document, dict) else None
-        if not isinstance(listed, list):
-            raise LogError(f"{path}: Expected a resource eventlog or jobs in JSON, got something else.")
-        jobs = ((LogRow(path, number, []), job) for number, job in enumerate(listed, start=1))
-    for row, value in jobs:
-        reading.tally.records += 1
-        if not isinstance(value, dict):
-            reading.tally.refuse("malformed line", row, "Expected a job in JSON, got something else")
-            continue
-        if value.get("t_run") in (None, 0):
-            reading.tally.drop("never started")
-            continue
-        nodes, queue, key = str(value.get("nodelist") or ""), str(value.get("queue") or ""), value.get("id")
-        # Resources are free when the job is inactive; before that they are being cleaned up.
-        end = next((end for end in (value.get("t_inactive"), value.get("t_cleanup")) if end not in (None, 0)), None)
-        start_ns, end_ns = _time_ns(value["t_run"]), OPEN_END_NS if end is None else _time_ns(end)
-        submit_ns = _time_ns(value.get("t_submit"))
-        try:
-            ranks = _parse_ids(value["ranks"]) if value.get("ranks") not in (None, "") else ()
-            names = expand_hostlist(nodes) if nodes and ranks else ()
-            if (nodes or ranks) and (start_ns is None or end_ns is None):
-                raise ValueError("impossible time")
-        except (LogError, ValueError) as fault:
-            reading.tally.refuse("malformed job", row, f"Expected a job as flux jobs prints it ({fault})")
-            continue
-        if not nodes and not ranks:
-            reading.tally.drop("no nodes")
-            continue
-        yield {
-            "row": LogRow(path, row.line, []),
-            "start_ns": start_ns,
-            "end_ns": end_ns,
-            "nodes": nodes,
-            "ranks": ranks,
-            "names": names,
-            "job": f"{nodes} {ranks}" if key is None else str(key),
-            "partition": queue,
-            "submit_ns": OPEN_START_NS if submit_ns is None else submit_ns,
-        }
+    if first is not None and "jobs" not in first:
+        return reading.parse(reading.lines([path]), lambda row: _read_job(parse_object(row.fields[0]), row))
+    document = json_file(path, LogError, "a resource eventlog or jobs in JSON")
+    listed = document.get("jobs") if isinstance(document, dict) else None
+    if not isinstance(listed, list):
+        raise LogError(f"{path}: Expected a resource eventlog or jobs in JSON, got something else.")
+    rows = (LogRow(path, number, []) for number in range(1, len(listed) + 1))
+    return reading.parse(rows, lambda row: _read_job(listed[row.line - 1], row))
+
+
+def _read_job(value: Any, row: LogRow) -> dict[str, Any]:
+    """A job of a file, as `Reading.take` takes it, with its ranks and names."""
+    if not isinstance(value, dict):
+        raise RowError("malformed line", "Expected a job in JSON, got something else")
+    if value.get("t_run") in (None, 0):
+        raise RowError("never started")
+    nodes, queue, key = str(value.get("nodelist") or ""), str(value.get("queue") or ""), value.get("id")
+    # Resources are free when the job is inactive; before that they are being cleaned up.
+    end = next((end for end in (value.get("t_inactive"), value.get("t_cleanup")) if end not in (None, 0)), None)
+    start_ns, end_ns = _time_ns(value["t_run"]), OPEN_END_NS if end is None else _time_ns(end)
+    submit_ns = _time_ns(value.get("t_submit"))
+    try:
+        ranks = _parse_ids(value["ranks"]) if value.get("ranks") not in (None, "") else ()
+        names = expand_hostlist(nodes) if nodes and ranks else ()
+        if (nodes or ranks) and (start_ns is None or end_ns is None):
+            raise LogError("impossible time")
+    except LogError as fault:
+        raise RowError("malformed job", f"Expected a job as flux jobs prints it ({fault})") from None
+    if not nodes and not ranks:
+        raise RowError("no nodes")
+    return {
+        "row": LogRow(row.path, row.line, []),
+        "start_ns": start_ns,
+        "end_ns": end_ns,
+        "nodes": nodes,
+        "ranks": ranks,
+        "names": names,
+        "job": f"{nodes} {ranks}" if key is None else str(key),
+        "partition": queue,
+        "submit_ns": OPEN_START_NS if submit_ns is None else submit_ns,
+    }

@@ -67,20 +67,20 @@ class SlurmImporter(Importer):
     name: ClassVar[str] = "slurm"
 
     def recognises(self, lines: Sequence[str]) -> bool:
-        """A header with columns that are needed or with ids of jobs, or a job's number and two times between bars."""
+        """A header with nodes or ids of jobs, or a job's number and two times between bars."""
         if is_slurm_json(lines):
             return True
         fields = lines[0].removesuffix("|").split("|") if lines else []
-        if len(fields) > 1 and (_is_whole_header(lines[0]) or not _TELLING.isdisjoint(lines[0].lower().split("|"))):
+        if len(fields) > 1 and not _TELLING.isdisjoint(lines[0].lower().split("|")):
             return True
         if len(fields) < 4 or not fields[0][:1].isdigit():
             return False
         epochs = sum(_EPOCH.fullmatch(field) is not None for field in fields[1:])
-        return epochs + int(read_stamps(fields).local.sum()) >= 2
+        return epochs + int(read_stamps(fields)["local"].sum()) >= 2
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files; each may have headers of its own, where exports were concatenated."""
-        columns, is_headless = reading.settings.columns, False
+        columns, is_headless, needed = reading.settings.columns, False, {name.lower() for name in _NEEDED}
         for path in paths:
             names: Sequence[str] = ()
             document = SlurmDocument(path, ("jobs",)) if is_slurm_json(head(path)) else None
@@ -90,7 +90,8 @@ class SlurmImporter(Importer):
                 lines = pc.utf8_rtrim(lines, "\r")
                 reading.tally.path = path
                 reading.tally.last_line = block.first + len(lines) - 1 if block.cut_off else -1
-                heads = [at for at in _find(lines, "(?i)nodelist") if _is_whole_header(lines[at].as_py())]
+                near = {at: lines[at].as_py().lower() for at in _find(lines, "(?i)nodelist")}
+                heads = [at for at, line in near.items() if not line[:1].isdigit() and needed <= {*line.split("|")}]
                 for low, high in itertools.pairwise(sorted({0, *heads, len(lines)})):
                     begin = next((low + at for at in _find(lines.slice(low, high - low), ".")), high)
                     if begin < high and (begin in heads or not names):
@@ -106,11 +107,6 @@ class SlurmImporter(Importer):
                 reading.note(note)
         if columns not in (None, XDMOD_COLUMNS) and not is_headless:
             raise unused_options({"--columns": "all files have headers"})
-
-
-def _is_whole_header(line: str) -> bool:
-    """Whether a line names all columns that are needed."""
-    return not line[:1].isdigit() and {name.lower() for name in _NEEDED} <= set(line.lower().split("|"))
 
 
 def _find(lines: pa.StringArray, pattern: str) -> list[int]:
@@ -174,7 +170,7 @@ def _take_jobs(frame: pd.DataFrame, reading: Reading) -> None:
     name = "JobID" if (frame["JobID"] != "").any() else "JobIDRaw"
     is_cut = ~frame["NodeList"].str.endswith("]").to_numpy(np.bool_)
     is_cut[is_cut] = number_texts(frame["NodeList"][is_cut], _is_cut)
-    busy = _settle_open_ends(_measure_runs(frame, reading), reading).assign(
+    busy = _find_ends(frame, reading).assign(
         nodes=frame["NodeList"],
         kind=np.where(is_cut, BusyKind.UNKNOWN, BusyKind.JOB),
         job=frame[name],
@@ -206,42 +202,35 @@ def _seconds(text: str) -> int:
     return -1 if seconds is None else seconds
 
 
-def _measure_runs(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
-    """When jobs started and ended; seconds that they ran, without suspension, and may run, -1 if unknown."""
+def _find_ends(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
+    """When jobs were submitted, started and ended; of unfinished ones after any window, or when their limit allows."""
     raw_s, elapsed_s, limit_s, suspended_s = (
         number_texts(frame[name], _seconds) for name in ("ElapsedRaw", "Elapsed", "Timelimit", "Suspended")
     )
     elapsed_s, suspended_s = np.where(raw_s < 0, elapsed_s, raw_s), np.maximum(suspended_s, 0)
-    start_ns, end_ns = reading.clock.run_ns(
+    start, end = reading.clock.run_ns(
         (frame["Start"].array, frame["End"].array),
-        UNSET_TEXTS,
         lambda at: f"{reading.tally.path}:{frame.index[at]}",
         (elapsed_s, np.where(elapsed_s < 0, -1, elapsed_s + suspended_s)),
     )
-    submit_ns = reading.clock.utc_ns(read_stamps(frame["Submit"].array, UNSET_TEXTS), second_pass=False)
-    times = {"start_ns": start_ns, "end_ns": end_ns, "submit_ns": submit_ns}
-    return frame[["State"]].assign(**times, elapsed_s=elapsed_s, limit_s=limit_s, suspended_s=suspended_s)
-
-
-def _settle_open_ends(runs: pd.DataFrame, reading: Reading) -> pd.DataFrame:
-    """Give unfinished jobs an end: after any window, or when their limit allows; and tell which they are."""
-    # A limit is not the end of a job that has run for longer, and waits while a job is suspended.
-    start, end, elapsed_s = runs["start_ns"], runs["end_ns"], runs["elapsed_s"]
-    has_start, state = start > BAD, runs["State"]
+    has_start, state = start > BAD, frame["State"]
     goes_on, is_suspended = (state.str.startswith(some).to_numpy(np.bool_) for some in (_GOING_ON, "SUSPENDED"))
     is_open = has_start & ((end == UNSET) | (goes_on & (end <= start) & (end != BAD)))
-    held_s = (runs["limit_s"].clip(lower=elapsed_s) + runs["suspended_s"]).where(runs["limit_s"] >= 0)
-    due = start.where(is_open, 0) + held_s.fillna(0).astype("int64") * NS_PER_S
-    end = end.mask(is_open, due.clip(upper=OPEN_END_NS).where(held_s.notna(), OPEN_END_NS))
-    if runs["suspended_s"].any():
+    # A limit is not the end of a job that has run for longer, and waits while a job is suspended.
+    longest_s = np.where(limit_s < 0, OPEN_END_NS // NS_PER_S, np.maximum(limit_s, elapsed_s) + suspended_s)
+    due = np.where(is_open, start, 0) + longest_s * NS_PER_S
+    end = np.where(is_open, np.minimum(due, OPEN_END_NS), end)
+    if suspended_s.any():
         reading.note("some jobs were suspended for a while, sacct does not say when: their nodes count as busy.")
     if reading.settings.suspended == "idle":
         is_suspended &= has_start
         if (is_suspended & (elapsed_s < 0)).any():
             reading.note("suspended jobs without an elapsed time count as busy: how long they ran is unknown.")
         has_run = is_suspended & (elapsed_s >= 0)
-        end = end.mask(has_run, start.where(has_run, 0) + elapsed_s * NS_PER_S)
-    return runs.assign(end_ns=end, is_open=is_open)
+        end = np.where(has_run, np.where(has_run, start, 0) + elapsed_s * NS_PER_S, end)
+    submit = reading.clock.utc_ns(read_stamps(frame["Submit"].array), second_pass=False)
+    times = {"start_ns": start, "end_ns": end, "submit_ns": submit, "is_open": is_open}
+    return pd.DataFrame(times, index=frame.index)
 
 
 def _expand_nodes(text: str) -> Iterable[str]:

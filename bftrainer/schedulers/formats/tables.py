@@ -7,8 +7,9 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from itertools import chain, islice
+from functools import lru_cache, partial
+from itertools import chain
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,11 +28,11 @@ from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
 from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, BusyRows, Expand, number_texts, over_capacity_share
 from bftrainer.schedulers.clock import BAD, UNSET, UNSET_TEXTS, Clock, natural_number, read_stamps, set_unset
 from bftrainer.schedulers.formats.slurm import XDMOD_COLUMNS, SlurmImporter
-from bftrainer.schedulers.reading import Check, Importer, Reading, closest_columns, expecting
+from bftrainer.schedulers.reading import Check, Importer, Reading, RowError, closest_columns, expecting
 
 _MOST_NEEDED = ("start", "end", "nodes", "count")
 _ROLES = (*_MOST_NEEDED, "submit", "partition", "cluster", "cause", "job")
-_ROWS_AT_A_TIME, _LISTS = 1 << 14, 1 << 14
+_LISTS = 1 << 14
 _NO_COUNT = -1
 _CAUSES = {"": BusyKind.JOB, "reservation": BusyKind.RESERVED, **{kind.name.lower(): kind for kind in BusyKind}}
 _MIDPLANE = 512
@@ -116,10 +117,10 @@ def _read_times(cells: pd.DataFrame, role: str, clock: Clock, is_local: set[bool
     """Times of a column, `UNSET` or `BAD`; all of a file are `is_local`, or none, which the first one says."""
     if role not in cells:
         return np.full(len(cells), BAD)
-    stamps = read_stamps(cells[role].to_list(), UNSET_TEXTS)
-    is_set = stamps.ns > BAD
-    is_local.update(() if is_local else stamps.local[is_set][:1].tolist())
-    for odd in np.flatnonzero(is_set & ~np.isin(stamps.local, list(is_local)))[:1].tolist():
+    stamps = read_stamps(cells[role].to_list())
+    times = stamps["local"][stamps["ns"] > BAD]
+    is_local.update(() if is_local else times[:1])
+    for odd in times.index[~times.isin(is_local)][:1]:
         kind, text = "without" if True in is_local else "with", one_line(cells[role][odd])
         raise LogError(f"{cells['row'][odd].place}: Expected times {kind} a zone as above, got {text!r}.")
     # Better busy too long than wrongly idle: of an hour that comes twice both passes count.
@@ -238,23 +239,24 @@ class TableImporter(Importer):
             if not {"start", "end"} <= needed or not {"nodes", "count"} & needed:
                 raise SettingsError("--map: Expected columns for start, end, and nodes or count, got fewer.")
             places = match_columns(table.header, columns, needed, f" of preset {name}" if name else "")
-            width, is_local, rows = len(table.header.fields), set[bool](), table.rows(sorted(places.values()))
-            while some := list(islice(rows, _ROWS_AT_A_TIME)):
-                reading.tally.records += len(some)
-                complete = [row for row in some if len(row.fields) == width]
-                for row in some:
-                    if len(row.fields) != width:
-                        detail = f"Expected {width} columns, got {len(row.fields)}"
-                        reading.tally.refuse("wrong number of columns", row, detail)
-                    elif row.is_cut_off:
-                        reading.note_cut_off(row.path)
-                texts = {role: [row.fields[at].strip() for row in complete] for role, at in places.items()}
-                # Of Parquet only some columns are read, in which two jobs may be alike.
-                texts["copy"] = [str(hash(row.place if table.is_parquet else tuple(row.fields))) for row in complete]
-                cells = pd.DataFrame(texts, dtype=object).assign(row=complete)
+            is_local, read = set[bool](), partial(_read_row, table=table, places=places.values(), reading=reading)
+            types = dict.fromkeys((*places, "copy", "row"), "object")
+            for cells in reading.frames(table.rows(sorted(places.values())), read, types):
                 times = {f"{role}_ns": _read_times(cells, role, clock, is_local) for role in ("start", "end", "submit")}
                 set_unset(times["start_ns"], times["end_ns"])
                 _take_jobs(cells.assign(**times), reading, expand_location)
+
+
+def _read_row(row: LogRow, table: JobTable, places: Iterable[int], reading: Reading) -> list[Any]:
+    """Cells of a row at some places, a key of the row, and the row."""
+    width = len(table.header.fields)
+    if len(row.fields) != width:
+        raise RowError("wrong number of columns", f"Expected {width} columns, got {len(row.fields)}")
+    if row.is_cut_off:
+        reading.note_cut_off(row.path)
+    # Of Parquet only some columns are read, in which two jobs may be alike.
+    copy = str(hash(row.place if table.is_parquet else tuple(row.fields)))
+    return [*(row.fields[at].strip() for at in places), copy, row]
 
 
 class AlcfImporter(TableImporter):
@@ -306,23 +308,23 @@ def read_downtimes(
     separator = "|" if "|" in header.fields[0] else ","
     headings = header.fields[0].strip(f"{separator} ").split(separator)
     columns = match_columns(LogRow(path, 1, headings), names_of, {"nodes", "start", "end"})
-    width, listed, texts = max(columns.values()) + 1, [], []
-    for line in lines:
-        beside.tally.records += 1
+    width = max(columns.values()) + 1
+
+    def read(line: LogRow) -> list[Any]:
         cells = line.fields[0].split("|") if separator == "|" else _CELL.findall(line.fields[0])
         if len(cells) < width:
-            beside.tally.refuse("row too short", line, f"Expected {width} columns or more, got {len(cells)}")
-        else:
-            listed.append(line)
-            texts.append([cells[at].strip().strip('"') for at in columns.values()])
-    frame = pd.DataFrame(texts, columns=[*columns], dtype=object).reindex(columns=[*_DOWN_COLUMNS], fill_value="")
+            raise RowError("row too short", f"Expected {width} columns or more, got {len(cells)}")
+        return [line, *(cells[at].strip().strip('"') for at in columns.values())]
+
+    frame = pd.DataFrame(beside.parse(lines, read), columns=["row", *columns], dtype=object)
+    frame = frame.reindex(columns=["row", *_DOWN_COLUMNS], fill_value="")
     states = ("+".join(state_words(state)).upper() for state in frame.pop("state"))
     found = [next((cause for word, cause in _STATE_CAUSES.items() if word in state), kind) for state in states]
     causes = np.array([cause.name for cause in found], dtype=object)
     frame = frame.assign(cluster=frame["cluster"].replace("", reading.settings.cluster or ""))
-    start, end = reading.clock.run_ns((frame["start"], frame["end"]), UNSET_TEXTS, lambda at: listed[at].place)
+    start, end = reading.clock.run_ns((frame["start"], frame["end"]), lambda at: frame["row"][at].place)
     start[start == UNSET] = OPEN_START_NS
-    frame = frame.assign(row=listed, cause=causes, copy=causes, start_ns=start, end_ns=end, submit_ns=BAD)
+    frame = frame.assign(cause=causes, copy=causes, start_ns=start, end_ns=end, submit_ns=BAD)
     order = expecting("a start before the end", frame, "start", "end")
     is_late = Check("end before start", (end > BAD) & (end < start), order)
     _take_jobs(beside.tally.sift(frame, [is_late]), beside, expand_hostlist)
@@ -356,12 +358,10 @@ _TOO_MANY = f"Expected at most {_MOST_PROCESSORS:,} processors (field 5)"
 
 _SWF_COLUMNS = {
     **dict.fromkeys(("number", "submit", "wait", "run", "processors", "status"), "float64"),
-    "nodes": "int64",
-    "is_whole": "bool",
-    "partition": "int64",
-    "row": "object",
+    **dict.fromkeys(("nodes", "partition", "row"), "object"),
+    "kind": "int64",
 }
-"""Of a line: those fields in use, its list of nodes (-1 without one), whether that is whole, and the line itself."""
+"""Of a line: those fields in use, its list of nodes, which is unknown unless there are as many, and the line itself."""
 
 
 class SwfImporter(Importer):
@@ -376,10 +376,7 @@ class SwfImporter(Importer):
     name: ClassVar[str] = "swf"
 
     def recognises(self, lines: Sequence[str]) -> bool:
-        """Comments with keys of the format, or its fields in the first line that is no comment.
-
-        A table with semicolons is recognised too, and refused with the reason when it is read.
-        """
+        """Comments with keys of the format, or its fields in the first other line, if only to refuse semicolons."""
         if any((header := _HEADER.fullmatch(line)) and header[1] in _KEYS for line in lines[:50]):
             return True
         first = next((line for line in lines if line.strip() and not line.lstrip().startswith(";")), "")
@@ -390,20 +387,16 @@ class SwfImporter(Importer):
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files; headers of all of them count together."""
         header: dict[str, str] = {}
-        frames = [pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in _SWF_COLUMNS.items()})]
-        lines = reading.lines(paths)
-        while some := list(islice(lines, _ROWS_AT_A_TIME)):
-            rows = [values for line in some if (values := _read_line(line, header, reading)) is not None]
-            frames.append(pd.DataFrame(rows, columns=list(_SWF_COLUMNS)).astype(_SWF_COLUMNS))
-        jobs = _set_times(pd.concat(frames), header, reading)
+        lines = (line for line in reading.lines(paths) if not _read_comment(line, header))
+        jobs = _set_times(pd.concat(reading.frames(lines, _read_line, _SWF_COLUMNS)), header, reading)
         reading.tally.check()
         if jobs.empty:
             raise LogError(f"{paths[0]}: No job ran among {reading.tally.records:,} records.")
         reading.window_ns = int(jobs["start_ns"].min()), int(jobs["end_ns"].max())
-        if (jobs["nodes"] >= 0).any():
+        if (jobs["nodes"] != "").any():
             nameless = "Expected node ids {...} as on other lines, got none"
-            jobs = reading.tally.sift(jobs, [Check("no node ids", jobs["nodes"] < 0, lambda _: nameless)])
-            reading.rows.extend(jobs.assign(kind=np.where(jobs["is_whole"], BusyKind.JOB, BusyKind.UNKNOWN)))
+            check = Check("no node ids", jobs["nodes"] == "", lambda _: nameless)
+            reading.take(reading.tally.sift(jobs, [check]), methodcaller("split", ","))
             return
         demand = _count_nodes(jobs, header, reading)
         reading.take(demand)
@@ -417,30 +410,31 @@ class SwfImporter(Importer):
             )
 
 
-def _read_line(line: LogRow, header: dict[str, str], reading: Reading) -> list[Any] | None:
-    """The job of a line, as `_SWF_COLUMNS`; None for a comment or a line that is refused."""
+def _read_comment(line: LogRow, header: dict[str, str]) -> bool:
+    """Whether a line is a comment, whose key and value are added to the header."""
     text = line.fields[0].strip()
-    if text[0] == ";":
-        if (key := _HEADER.fullmatch(text)) is not None:
-            number = key[2].strip()
-            if key[1] in ("MaxNodes", "MaxProcs") and header.get(key[1], number) != number:
-                said = f"got {key[1]} {one_line(number)} after {header[key[1]]}"
-                raise LogError(f"{line.place}: Expected logs of one machine, {said}.")
-            header.setdefault(key[1], number)
-        return None
-    reading.tally.records += 1
+    if (key := _HEADER.fullmatch(text)) is not None:
+        number = key[2].strip()
+        if key[1] in ("MaxNodes", "MaxProcs") and header.get(key[1], number) != number:
+            said = f"got {key[1]} {one_line(number)} after {header[key[1]]}"
+            raise LogError(f"{line.place}: Expected logs of one machine, {said}.")
+        header.setdefault(key[1], number)
+    return text[0] == ";"
+
+
+def _read_line(line: LogRow) -> list[Any]:
+    """The job of a line, by `_SWF_COLUMNS`."""
+    text = line.fields[0].strip()
     fields, _, ids = text.partition("{")
     values = _read_numbers(fields.split())
     if values is None or len(values) != _FIELDS:
         detail = f"Expected {_FIELDS} numbers separated by blanks, got {one_line(text[:60])!r}"
-        reading.tally.refuse("wrong number of fields", line, detail)
-        return None
+        raise RowError("wrong number of fields", detail)
     names = [name for name in map(str.strip, ids.partition("}")[0].split(",")) if name]  # one a core
     processors = values[4] if values[4] > 0 else values[7]
     queue = next((f"{value:g}" for value in (values[15], values[14]) if value > 0), "")
-    nodes = reading.rows.add_list(names) if names else -1
-    is_whole, partition = len(names) == processors, reading.rows.partition(queue)
-    return [*values[:4], processors, values[10], nodes, is_whole, partition, LogRow(line.path, line.line, [])]
+    kind = BusyKind.JOB if len(names) == processors else BusyKind.UNKNOWN
+    return [*values[:4], processors, values[10], ",".join(names), queue, LogRow(line.path, line.line, []), kind]
 
 
 def _read_numbers(words: Sequence[str]) -> list[float] | None:
