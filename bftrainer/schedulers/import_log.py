@@ -26,24 +26,8 @@ from bftrainer.nodelogs.hostlist import BRACKETS, fold_hostlist
 from bftrainer.nodelogs.inventory import inventory_paths, shorten_names
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle, nanoseconds
 from bftrainer.plugins import answering
-from bftrainer.schedulers.busy_records import (
-    ALL_UNITS,
-    DUPLICATE,
-    OFFERABLE,
-    OUT_OF_SERVICE,
-    SPANS_AT_A_TIME,
-    BusyKind,
-    BusyRecords,
-    Swept,
-    choose_block,
-    extent_ns,
-    find_retold,
-    find_runaway_ends,
-    line_sweep,
-    over_capacity_share,
-    place_jobs,
-    place_on_units,
-)
+from bftrainer.schedulers import busy_records
+from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, Swept
 from bftrainer.schedulers.coverage import (
     ADVICE,
     Coverage,
@@ -55,14 +39,13 @@ from bftrainer.schedulers.coverage import (
 )
 from bftrainer.schedulers.formats.tables import read_downtimes
 from bftrainer.schedulers.import_settings import SEEN, ImportSettings, flag_of
-from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise
+from bftrainer.schedulers.reading import EXAMPLES, Importer, Reading, get_importer, recognise
 from bftrainer.schedulers.selected_nodes import NodeChoice, choose_nodes, count_nodes, find_lives, places
 
 _OF_NAMED = ("downtimes", "reservations", "partitions", "exclude_nodes")
 """Settings that need the names of nodes."""
 AUTO = "auto"
 """In place of a format's name: recognise the format from the first file."""
-_EXAMPLES = 10
 _MOST_UNTRUSTED = 0.01
 """Largest share of an asked window that may lie outside what can be trusted."""
 _MOST_IDS_MISSING = 0.02
@@ -177,7 +160,7 @@ class _SweptLog:
         settings = self.reading.settings
         lengths_s = self.reading.min_gap_s, settings.min_hole_s, settings.offer_after_s
         gap_ns, hole_ns, after_ns = map(nanoseconds, lengths_s)
-        self.swept = line_sweep(blocks, nodes, self.window, gap_ns, hole_ns, after_ns, lives)
+        self.swept = busy_records.line_sweep(blocks, nodes, self.window, gap_ns, hole_ns, after_ns, lives)
 
     def is_near(self, rows: pd.DataFrame) -> NDArray[np.bool_]:
         """Which records are in the window, or so near that they decide whether a gap at its ends is clean-up."""
@@ -195,23 +178,24 @@ class _SweptLog:
         every = self.read_downtimes()
         is_own = np.arange(len(every)) < own
         is_job = is_own & np.isin(every["kind"], (BusyKind.JOB, BusyKind.UNKNOWN))
-        is_lost = find_retold(every.rows, every.runs(), is_job, reading.tally.drop)
+        is_lost = busy_records.find_retold(every.rows, every.runs(), is_job, reading.tally.drop)
         is_job &= ~is_lost
-        ends = find_runaway_ends(every, is_job)
+        ends = busy_records.find_runaway_ends(every, is_job)
         is_runaway = (ends < every["end_ns"]) & (every["is_open"] > 0)
         every = replace(every, rows=every.rows.assign(end_ns=np.minimum(every["end_ns"], ends)))
         jobs = every.where(is_job & ~is_runaway)
-        self.find_window(jobs.rows.assign(count=jobs.sizes()), every.rows[is_job], extent_ns(every.rows[is_own]))
+        extent_ns = busy_records.extent_ns(every.rows[is_own])
+        self.find_window(jobs.rows.assign(count=jobs.sizes()), every.rows[is_job], extent_ns)
         if rare := jobs.rare_nodes():
             shown = shorten_names(rare)
             reading.note(f"{len(rare):,} nodes are in under 0.1 % of the records: {shown}. Are they this machine's?")
         records = every.where(~is_lost & self.is_near(every.rows))
-        if not reading.is_exact and not np.isin(records["kind"], OUT_OF_SERVICE).any():
+        if not reading.is_exact and not np.isin(records["kind"], busy_records.OUT_OF_SERVICE).any():
             reading.note(_UPPER_BOUND)
         # Jobs outside the window still show which nodes belong to a partition.
         self.chosen = choose_nodes(every, reading, is_availability=self.importer.is_availability)
         place = places(every.names, self.chosen.names)
-        records = records.where(~np.isin(records["kind"], [OFFERABLE[name] for name in settings.offer]))
+        records = records.where(~np.isin(records["kind"], [busy_records.OFFERABLE[name] for name in settings.offer]))
         lives, reason = self.chosen.lives, "nodes count only while --nodes says that they were there"
         if lives is None and not self.importer.is_availability and not reading.is_exact:
             # Downtimes alone do not tell when a node was there.
@@ -253,7 +237,7 @@ class _SweptLog:
     def sweep_units(self, records: BusyRecords, place: NDArray[np.int32], lives: NodeSpans | None) -> None:
         """Sweep GPUs or cores in place of nodes."""
         unit, chosen, note = self.reading.settings.unit, self.chosen, self.reading.note
-        if not (records["units"] != ALL_UNITS).any():
+        if not (records["units"] != busy_records.ALL_UNITS).any():
             raise SettingsError(
                 f"--unit {unit}: the log does not say how many {unit}s jobs held (AllocTRES, exec_vnode)."
             )
@@ -262,7 +246,7 @@ class _SweptLog:
         if not names:
             raise LogError(f"--unit {unit}: Expected nodes with {unit}s, got {shorten_names(chosen.names)} without.")
         sizes = list(map(len, names_of.values()))
-        by_kind, crowded = place_on_units(records, place, sizes)
+        by_kind, crowded = busy_records.place_on_units(records, place, sizes)
         if crowded:
             note(f"{crowded:,} times a job held more {unit}s of a node than were free there.")
         self.reading.placement = (_ON_UNITS + _COUNTS_ARE_EXACT).format(unit=unit)
@@ -281,14 +265,14 @@ class _SweptLog:
         if ineffective := [flag_of(name) for name in _OF_NAMED if getattr(settings, name)]:
             raise SettingsError(f"{' and '.join(ineffective)} cannot be used: the log names no nodes.")
         is_job = np.ones(len(demand), dtype=np.bool_)
-        demand = demand[~find_retold(demand, demand["job"].to_numpy(), is_job, reading.tally.drop)]
-        self.find_window(demand, demand, extent_ns(demand))
+        demand = demand[~busy_records.find_retold(demand, demand["job"].to_numpy(), is_job, reading.tally.drop)]
+        self.find_window(demand, demand, busy_records.extent_ns(demand))
         self.chosen = count_nodes(settings.nodes, reading.capacity)
         nodes = len(self.chosen.names)
         if sizes is not None and sizes.size != nodes:
             raise SettingsError(f"Expected --nodes with {sizes.size:,} nodes, as --procs-per-node says, got {nodes:,}.")
         self.jobs = demand = demand[self.is_near(demand)]
-        share = over_capacity_share(demand, nodes if sizes is None else int(sizes.sum()), self.window)
+        share = busy_records.over_capacity_share(demand, nodes if sizes is None else int(sizes.sum()), self.window)
         if share > settings.max_overcommit:
             raise LogError(
                 f"Expected jobs on at most {nodes:,} nodes at a time, got more for {100 * share:.3g} % of the window, "
@@ -299,7 +283,7 @@ class _SweptLog:
         exact = "jobs fill whole nodes, of several sizes, in order"
         if sizes is None:
             has_names = settings.nodes not in (None, SEEN) and not str(settings.nodes).isdecimal()
-            self.block = choose_block(demand, 1 if has_names else nodes, self.window)
+            self.block = busy_records.choose_block(demand, 1 if has_names else nodes, self.window)
             odd = int((demand["count"] % self.block > 0).sum())
             exact = "idle counts are exact" + f" but for {odd:,} jobs that get whole blocks" * (odd > 0)
         if self.block > 1:
@@ -310,8 +294,9 @@ class _SweptLog:
         reading.note(f"the log names no nodes: {exact}, lengths of idle fragments are not.")
         reading.note(_UPPER_BOUND)
         blocks = demand.assign(count=-(-demand["count"] // self.block))
-        jobs = place_jobs(blocks, nodes if sizes is None else sizes)
-        self.sweep(({BusyKind.JOB: some.union()} for some in jobs.split_blocks(nodes, SPANS_AT_A_TIME)), nodes)
+        jobs = busy_records.place_jobs(blocks, nodes if sizes is None else sizes)
+        some_at_a_time = jobs.split_blocks(nodes, busy_records.SPANS_AT_A_TIME)
+        self.sweep(({BusyKind.JOB: some.union()} for some in some_at_a_time), nodes)
         self.job_node_s = jobs.node_s_within(self.window)
 
     def find_window(self, jobs: pd.DataFrame, every: pd.DataFrame, extent_ns: tuple[int, int] | None) -> None:
@@ -465,7 +450,7 @@ class _SweptLog:
             dropped=dict(tally.dropped.most_common()),
             bad=tally.bad,
             bad_examples=tuple(tally.examples),
-            duplicates=tally.dropped[DUPLICATE],
+            duplicates=tally.dropped[busy_records.DUPLICATE],
             unknown=self.unknown,
             nodes_per_block=self.block,
             nodes=len(chosen.names),
@@ -473,7 +458,7 @@ class _SweptLog:
             nodes_unseen=chosen.unseen,
             unseen=chosen.unseen_are,
             nodes_outside=len(chosen.outside),
-            outside_examples=chosen.outside[:_EXAMPLES],
+            outside_examples=chosen.outside[:EXAMPLES],
             window_start=iso(window.start_ns),
             window_end=iso(window.end_ns),
             window_s=window.length_ns / NS_PER_S,

@@ -31,7 +31,7 @@ from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
 
 CUT_OFF = "last line cut off"
 _CLEAN_UP_S = 1.0
-_EXAMPLES = 10
+EXAMPLES = 10
 _SURE = 10_000
 _ROWS_AT_A_TIME = 1 << 14
 
@@ -93,7 +93,7 @@ class Tally:
             return
         self.dropped[CUT_OFF if row.is_cut_off else reason] += 1
         self.bad += 1
-        if len(self.examples) < _EXAMPLES:
+        if len(self.examples) < EXAMPLES:
             self.examples.append(f"{row.place}: {one_line(detail)}")
         if self.bad > _SURE and self.bad > self.max_bad * self.records:
             self.check()  # so many tell that the file is another one, long before its end
