@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO
 
 from bftrainer.errors import InputError, SettingsError, escaped
 
@@ -37,8 +37,6 @@ SAMPLE_TASKS = "sample-tasks.toml"
 SAMPLE_TUNED_TASKS = "sample-tuned-tasks.toml"
 SAMPLE_SPOT_PROFILE = "sample-spot-profile.toml"
 _CHUNK = 1 << 17
-_TARRED = re.compile(r"(.*/)?(?!\._)[^/]*\.(pkl|pickle)", re.IGNORECASE | re.DOTALL)
-"""Pickles in an archive, but for those that macOS adds."""
 _IN_WORDS = {errno.ENOENT: "No such file", errno.EISDIR: "Expected a file, got a directory"}
 
 
@@ -162,24 +160,6 @@ def open_plain(path: Path, usual: int = LOG_BYTES) -> Iterator[BinaryIO]:
                 count += len(piece)
                 check_bytes(path, count, most)
         yield _unpack(raw)
-
-
-@contextmanager
-def open_pickle(path: Path, error: type[InputError] = InputError, usual: int = LOG_BYTES) -> Iterator[BinaryIO]:
-    """Open a pickle: the file itself, packed or not, or the one `.pkl` of a tar; `error` if it has none."""
-    tarred = form_of(path, error) is Form.TAR
-    with translated(path, error), open_plain(path, usual) as stream:
-        if not tarred:
-            yield stream
-            return
-        with tarfile.open(fileobj=stream, mode="r:") as archive:
-            members = (entry for entry in iter(archive.next, None) if entry.isfile() and _TARRED.fullmatch(entry.name))
-            member = next(members, None)
-            if member is None:
-                raise error(f"{path}: Expected a .pkl in the archive, got none.")
-            yield cast(BinaryIO, archive.extractfile(member))
-            if next(members, None) is not None:
-                raise error(f"{path}: Expected one .pkl in the archive, got several.")
 
 
 @contextmanager
