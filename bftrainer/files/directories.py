@@ -72,11 +72,6 @@ def is_free(path: Path) -> bool:
     return not (any(place.exists() for place in taken) or is_locked(_beside(target, _NEW + LOCK)))
 
 
-def is_unfinished(path: Path) -> bool:
-    """Whether a place holds nothing but an unfinished run."""
-    return not path.exists() and (_beside(path.resolve(), _NEW) / JOURNAL).exists()
-
-
 def check_free(path: Path, *, force: bool) -> None:
     """Refuse a directory with results unless `force`, and one with anything else in any case, by an `OutputError`."""
     place = path.resolve()
@@ -92,13 +87,10 @@ def check_free(path: Path, *, force: bool) -> None:
     if not force:
         raise OutputError(f"{path}: Directory exists; choose another --output-dir or give --force.")
     # Even with --force nothing but results is ever deleted.
-    if SUMMARY not in written_files(place):
-        raise OutputError(
-            f"{path}: Expected results to replace (a {SUMMARY} that {MANIFEST} lists), found other files, or "
-            "results of an earlier version; not deleted."
-        )
-    if foreign := sorted(names - _own_names(place)):
-        raise OutputError(f"{path}: Expected nothing but results to replace, found {foreign[0]}; move it away first.")
+    own = _own_names(place) if SUMMARY in written_files(place) else set()
+    if foreign := sorted(names - own):
+        what = f"Expected nothing but results of this version to replace, found {foreign[0]}"
+        raise OutputError(f"{path}: {what}; move it away first.")
 
 
 @dataclass(slots=True)
@@ -191,13 +183,13 @@ def _put_in_place(directory: ResultDirectory, *, force: bool) -> None:
         check_free(path, force=force)
         if SUMMARY in written_files(target):
             target.rename(_beside(target, _OLD))
-        try:
-            working.rename(target)  # which may be an empty directory, and fails on any other
-        except BaseException:  # after an interrupt too, earlier results are back
-            if not target.exists():
+        working.rename(target)  # which may be an empty directory, and fails on any other
+    except BaseException as error:
+        with suppress(OSError):
+            if not target.exists():  # after an interrupt too, earlier results are back
                 _recover(target)
+        if not isinstance(error, OSError | OutputError):
             raise
-    except (OSError, OutputError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
         with suppress(OSError):
             working = working.rename(target.with_name(f"{target.name}-{os.getpid()}"))  # no later run clears that
