@@ -78,11 +78,10 @@ def most_bytes(usual: int = LOG_BYTES) -> int:
     raise SettingsError(f"{SETTING}: Expected a positive number, such as 16, got {text!r}.")
 
 
-def check_bytes(path: Path, number: float, most: int, what: str = "unpacked") -> None:
-    """Refuse a file of more than `most` bytes by an `InputError`."""
-    if number > most:
-        limit = f"at most {most / MIB:,.0f} MiB {what}"
-        raise InputError(f"{path}: Expected {limit}, got more; {SETTING} raises the limit.")
+def check_bytes(path: Path, size: int, most: int, what: str = "unpacked", error: type[InputError] = InputError) -> None:
+    """Refuse a file of more than `most` bytes."""
+    if size > most:
+        raise error(f"{path}: Expected at most {most / MIB:,.0f} MiB {what}, got more; {SETTING} raises the limit.")
 
 
 def whole_bytes(path: Path, error: type[InputError]) -> bytes:

@@ -201,12 +201,10 @@ def log_paths(paths: Sequence[Path]) -> tuple[Path, ...]:
     """Expand paths to files: a directory stands for its files by name, without hidden ones."""
     files: list[Path] = []
     for path in paths:
-        inside = [path]
-        if path.is_dir():
-            inside = [child for child in path.iterdir() if child.is_file() and not child.name.startswith(".")]
+        inside = sorted(filter(Path.is_file, path.glob("[!.]*"))) if path.is_dir() else [path]
         if not inside:
             raise LogError(f"{path}: Expected a directory with log files, got one without.")
-        files += sorted(inside)
+        files += inside
     return tuple(files)
 
 
