@@ -1,4 +1,4 @@
-"""Make Arrow columns of plain values and read them back, and open Parquet files.
+"""Make Arrow columns of plain values and read them back; open Parquet files, and tables of jobs in any form.
 
 By buffers and DLPack, as `pyarrow.array` and `to_numpy` import pandas: 0.2 s and 32 MiB.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bftrainer.errors import InputError
-from bftrainer.files.opening import check_bytes, most_bytes, one_line, open_file, translated
+from bftrainer.errors import InputError, LogError
+from bftrainer.files.opening import Form, check_bytes, form_of, most_bytes, one_line, open_file, translated
+from bftrainer.files.text_files import LogRow, head, log_lines, log_rows, parse_object
 from bftrainer.model import instants_ns
 
 TEXT = ("string", "large_string", "string_view")
 """Arrow's names of its text types."""
+_BATCH = 1 << 14
 
 
 def _column(kind: pa.DataType, values: NDArray[np.generic], missing: NDArray[np.bool_]) -> pa.Array:
@@ -93,3 +97,57 @@ def parquet_file(path: Path, error: type[InputError], categories: Sequence[str] 
                 raise
             detail = one_line(fault).removesuffix(".")
             raise error(f"{path}: Expected a whole Parquet file, got a damaged one ({detail}).") from None
+
+
+class JobTable:
+    """A table with a `header`: CSV with commas, semicolons, bars or tabs, JSON lines, or Parquet; else a `LogError`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self.is_parquet = path, form_of(path, LogError) is Form.PARQUET
+        if self.is_parquet:
+            with parquet_file(path, LogError) as file:
+                self.header = LogRow(path, 1, list(file.schema_arrow.names))
+            return
+        first = next((line for line in head(path) if line.strip()), "")
+        if (begun := "".join(first.split())).startswith("["):
+            program = "-r '.[] | @csv'" if begun.startswith("[[") else "-c '.[]'"
+            raise LogError(f"{path}: Expected a table or JSON lines, got a JSON array: jq {program} makes lines of it.")
+        self._delimiter = "" if first.startswith("{") else max(",;|\t", key=first.count)
+        rows = log_rows(path, self._delimiter) if self._delimiter else self._objects()
+        if (row := next(rows, None)) is None:
+            raise LogError(f"{path}: Expected a header and rows of jobs, got blank lines.")
+        self.header = row if self._delimiter else replace(row, fields=list(parse_object(row.fields[0]) or ()))
+
+    def _objects(self) -> Iterator[LogRow]:
+        """Lines of JSON, each in one cell; the first may be longer than what tells the form of a file."""
+        return (row for row in log_lines(self._path) if row.fields[0].strip())
+
+    def rows(self, columns: Sequence[int]) -> Iterator[LogRow]:
+        """The rows below the header; of Parquet only these columns, and other cells empty."""
+        names, number = self.header.fields, count(1)
+        if self.is_parquet:
+            with parquet_file(self._path, LogError) as file:
+                for batch in file.iter_batches(_BATCH, columns=[names[at] for at in columns]):
+                    texts = dict(zip(batch.schema.names, map(_cells, batch.columns), strict=True))
+                    for cells in zip(*(texts.get(name, repeat("", batch.num_rows)) for name in names), strict=True):
+                        yield LogRow(self._path, next(number), list(cells))
+        elif self._delimiter:
+            yield from islice(log_rows(self._path, self._delimiter), 1, None)
+        else:
+            for row in self._objects():
+                value = parse_object(row.fields[0])
+                yield replace(row, fields=[_cell(value.get(name)) for name in names] if value else [])
+
+
+def _cells(values: pa.Array) -> list[str]:
+    """Texts of a column of Parquet; times without a zone remain without one."""
+    if pa.types.is_timestamp(kind := values.type):
+        values = values.cast(pa.timestamp(kind.unit, kind.tz and "UTC")).cast(pa.string())
+    return [_cell(value) for value in values.to_pylist()]
+
+
+def _cell(value: object) -> str:
+    """Text of a value in JSON or Parquet; of a list its parts between commas."""
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return "" if value is None else str(value)

@@ -10,9 +10,9 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import chain, count, islice, repeat
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -20,9 +20,7 @@ from bftrainer.errors import BftrainerError, InputError, LogError, suggestion
 from bftrainer.files.opening import (
     DOCUMENT_BYTES,
     LOG_BYTES,
-    Form,
     check_bytes,
-    form_of,
     most_bytes,
     one_line,
     open_plain,
@@ -32,14 +30,12 @@ from bftrainer.files.opening import (
 )
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pydantic import ValidationError
 
 SCHEMA = 1
 _HEAD = 1 << 16
 """Bytes that a header is searched in."""
 _CHUNK = 1 << 23
-_BATCH = 1 << 14
 _LONGEST_FIELD = 1 << 26
 """Node lists of a large machine exceed the csv module's limit of 128 KiB."""
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # of pydantic's models and of dataclasses
@@ -288,67 +284,9 @@ def log_rows(
         raise error(f"{path}:{first}: Expected CSV, got something else ({fault}).") from None
 
 
-class JobTable:
-    """A table with a `header`: CSV with commas, semicolons, bars or tabs, JSON lines, or Parquet; else a `LogError`."""
-
-    def __init__(self, path: Path) -> None:
-        from bftrainer.files.arrow import parquet_file  # not above: few tables need pyarrow
-
-        self._path, self._open, self.is_parquet = path, parquet_file, form_of(path, LogError) is Form.PARQUET
-        if self.is_parquet:
-            with parquet_file(path, LogError) as file:
-                self.header = LogRow(path, 1, list(file.schema_arrow.names))
-            return
-        first = next((line for line in head(path) if line.strip()), "")
-        if (begun := "".join(first.split())).startswith("["):
-            program = "-r '.[] | @csv'" if begun.startswith("[[") else "-c '.[]'"
-            raise LogError(f"{path}: Expected a table or JSON lines, got a JSON array: jq {program} makes lines of it.")
-        self._delimiter = "" if first.startswith("{") else max(",;|\t", key=first.count)
-        rows = log_rows(path, self._delimiter) if self._delimiter else self._objects()
-        if (row := next(rows, None)) is None:
-            raise LogError(f"{path}: Expected a header and rows of jobs, got blank lines.")
-        self.header = row if self._delimiter else replace(row, fields=list(parse_object(row.fields[0]) or ()))
-
-    def _objects(self) -> Iterator[LogRow]:
-        """Lines of JSON, each in one cell; the first may be longer than what tells the form of a file."""
-        return (row for row in log_lines(self._path) if row.fields[0].strip())
-
-    def rows(self, columns: Sequence[int]) -> Iterator[LogRow]:
-        """The rows below the header; of Parquet only these columns, and other cells empty."""
-        names, number = self.header.fields, count(1)
-        if self.is_parquet:
-            with self._open(self._path, LogError) as file:
-                for batch in file.iter_batches(_BATCH, columns=[names[at] for at in columns]):
-                    texts = dict(zip(batch.schema.names, map(_cells, batch.columns), strict=True))
-                    for cells in zip(*(texts.get(name, repeat("", batch.num_rows)) for name in names), strict=True):
-                        yield LogRow(self._path, next(number), list(cells))
-        elif self._delimiter:
-            yield from islice(log_rows(self._path, self._delimiter), 1, None)
-        else:
-            for row in self._objects():
-                value = parse_object(row.fields[0])
-                yield replace(row, fields=[_cell(value.get(name)) for name in names] if value else [])
-
-
 def parse_object(text: str) -> dict[str, Any] | None:
     """The JSON object that a text is; None if it is none."""
     with suppress(ValueError, RecursionError):
         if isinstance(value := json.loads(text), dict):
             return value
     return None
-
-
-def _cells(values: pa.Array) -> list[str]:
-    """Texts of a column of Parquet; times without a zone remain without one."""
-    import pyarrow as pa
-
-    if pa.types.is_timestamp(kind := values.type):
-        values = values.cast(pa.timestamp(kind.unit, kind.tz and "UTC")).cast(pa.string())
-    return [_cell(value) for value in values.to_pylist()]
-
-
-def _cell(value: object) -> str:
-    """Text of a value in JSON or Parquet; of a list its parts between commas."""
-    if isinstance(value, list):
-        return ",".join(map(str, value))
-    return "" if value is None else str(value)
