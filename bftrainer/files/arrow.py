@@ -1,7 +1,4 @@
-"""Make Arrow columns of plain values and read them back; open Parquet files, and tables of jobs in any form.
-
-By buffers and DLPack, as `pyarrow.array` and `to_numpy` import pandas: 0.2 s and 32 MiB.
-"""
+"""Open Parquet files, and tables of jobs in any form."""
 
 from __future__ import annotations
 
@@ -20,47 +17,14 @@ from numpy.typing import NDArray
 from bftrainer.errors import InputError, LogError
 from bftrainer.files.opening import Form, check_bytes, form_of, most_bytes, one_line, open_file, translated
 from bftrainer.files.text_files import LogRow, head, log_lines, log_rows, parse_object
-from bftrainer.model import instants_ns
 
 TEXT = ("string", "large_string", "string_view")
 """Arrow's names of its text types."""
 _BATCH = 1 << 14
 
 
-def _column(kind: pa.DataType, values: NDArray[np.generic], missing: NDArray[np.bool_]) -> pa.Array:
-    """Values of a fixed width; null where `missing`."""
-    bits = pa.py_buffer(np.packbits(~missing, bitorder="little"))
-    return pa.Array.from_buffers(kind, values.size, [bits, pa.py_buffer(np.ascontiguousarray(values))])
-
-
-def make_column(kind: pa.DataType, values: Sequence[float | None] | NDArray[Any]) -> pa.Array:
-    """Column of float64, int64 or booleans; null for None, what is not finite, and in arrays integers below 0."""
-    if pa.types.is_floating(kind):
-        array = np.asarray(values, dtype=np.float64)
-        return _column(kind, array, ~np.isfinite(array))
-    if isinstance(values, np.ndarray):
-        return _column(pa.int64(), values.astype(np.int64, copy=False), values < 0)
-    missing = np.array([value is None for value in values], dtype=np.bool_)
-    return _column(pa.int64(), np.array([value or 0 for value in values], dtype=np.int64), missing).cast(kind)
-
-
-def instants(start_ns: int, seconds: Sequence[float | None] | NDArray[np.float64]) -> pa.Array:
-    """Column of timestamps in UTC, `seconds` after `start_ns`; None and NaN become null."""
-    values = np.asarray(seconds, dtype=np.float64)
-    missing = np.isnan(values)
-    return _column(pa.timestamp("ns", tz="UTC"), instants_ns(start_ns, np.where(missing, 0.0, values)), missing)
-
-
-def texts(values: Sequence[str | None], which: NDArray[np.integer] | None = None) -> pa.Array:
-    """Column of strings: `values`, or those at the indices `which`; null for None, and where an index is negative."""
-    builder = pa.lib.StringBuilder()
-    builder.append_values(values)
-    column = builder.finish()
-    return column if which is None else column.take(_column(pa.int32(), which.astype(np.int32), which < 0))
-
-
 def to_numpy(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
-    """Numbers or booleans of a column without nulls; the array may be read-only."""
+    """Numbers or booleans of a column without nulls, as Arrow's own imports pandas; the array may be read-only."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_boolean(array.type):
         return np.from_dlpack(array.cast(pa.uint8())).view(np.bool_)

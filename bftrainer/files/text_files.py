@@ -110,11 +110,11 @@ def fault_text(fault: ValidationError, keys: Callable[[tuple[int | str, ...]], l
     if not path:  # what a model says of several of its fields
         return message
     *outer, key = map(str, path)
+    inside = "".join(f" in {name}" for name in outer)
     if error["type"] in _UNKNOWN:
-        inside = "".join(f" in {name}" for name in outer)
         return f"Unknown key {key!r}{inside}.{suggestion(key, keys(path[:-1]))}"
     if error["type"] == "missing":
-        return f"Missing key {key!r}."
+        return f"Missing key {key!r}{inside}."
     reason = message if error["type"] == "value_error" else f"{message}, got {error['input']!r}."
     return f"{'.'.join((*outer, key))}: {reason}"
 
