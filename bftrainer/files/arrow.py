@@ -55,7 +55,7 @@ def parquet_file(path: Path, error: type[InputError], categories: Sequence[str] 
             check_bytes(path, max(8 * rows, sum(group.total_byte_size for group in groups)), most_bytes())
             texts = {field.name for field in file.schema_arrow if str(field.type) in TEXT}
             categorical = [name for name in categories if name in texts]  # pyarrow does not find other names
-            yield pq.ParquetFile(stream, metadata=file.metadata, read_dictionary=categorical) if categorical else file
+            yield pq.ParquetFile(stream, metadata=file.metadata, read_dictionary=categorical)
         except (pa.ArrowException, UnicodeDecodeError, OSError) as fault:  # column names need not be valid text
             if isinstance(fault, OSError) and fault.errno is not None:
                 raise

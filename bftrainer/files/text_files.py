@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from bftrainer.errors import BftrainerError, InputError, LogError, suggestion
 from bftrainer.files.opening import (
@@ -29,16 +29,12 @@ from bftrainer.files.opening import (
     whole_bytes,
 )
 
-if TYPE_CHECKING:
-    from pydantic import ValidationError
-
 SCHEMA = 1
 _HEAD = 1 << 16
 """Bytes that a header is searched in."""
 _CHUNK = 1 << 23
 _LONGEST_FIELD = 1 << 26
 """Node lists of a large machine exceed the csv module's limit of 128 KiB."""
-_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # of pydantic's models and of dataclasses
 _NUL = re.compile(rb"\\(u0000|U00000000|x00)")
 """TOML's escapes of the character that neither paths nor arguments can hold."""
 MOST_NESTED = 100
@@ -84,8 +80,7 @@ def _count_levels(value: Any) -> int:
 def toml_content(path: Path, error: type[InputError]) -> dict[str, Any]:
     """Content of a TOML file; `error` if it cannot be read, or does not have ``schema = 1``."""
     content = toml_file(path, error)
-    schema = content.get("schema")
-    if type(schema) is not int or schema != SCHEMA:
+    if type(schema := content.get("schema")) is not int or schema != SCHEMA:
         raise error(f"{path}: Expected schema = {SCHEMA}, got {schema!r}.")
     return content
 
@@ -100,23 +95,6 @@ def toml_tables(path: Path, key: str, error: type[InputError]) -> list[dict[str,
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise error(f"{path}: Expected {key}s as [[{key}]] tables, got something else.")
     return tables
-
-
-def fault_text(fault: ValidationError, keys: Callable[[tuple[int | str, ...]], list[str]] = lambda _: []) -> str:
-    """Describe the most telling fault that pydantic found in a table; `keys` says which ones a table at a path has."""
-    # An unknown key often is why another one is missing.
-    error: Any = min(fault.errors(), key=lambda one: one["type"] not in _UNKNOWN)
-    path, message = error["loc"], str(error["msg"]).removeprefix("Value error, ")
-    if not path:  # what a model says of several of its fields
-        return message
-    *outer, key = map(str, path)
-    inside = "".join(f" in {name}" for name in outer)
-    if error["type"] in _UNKNOWN:
-        return f"Unknown key {key!r}{inside}.{suggestion(key, keys(path[:-1]))}"
-    if error["type"] == "missing":
-        return f"Missing key {key!r}{inside}."
-    reason = message if error["type"] == "value_error" else f"{message}, got {error['input']!r}."
-    return f"{'.'.join((*outer, key))}: {reason}"
 
 
 def first_row(path: Path) -> tuple[str, ...]:
@@ -170,7 +148,6 @@ def write_csv(stream: BinaryIO, header: Sequence[str], rows: Iterable[Sequence[o
     """Write a header, if given, and rows."""
     text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
     csv.writer(text, lineterminator="\n").writerows(chain([header] if header else [], rows))
-    text.flush()
     text.detach()
 
 
@@ -263,7 +240,7 @@ def log_lines(path: Path, error: type[InputError] = LogError, usual: int = LOG_B
 
 
 def log_rows(
-    path: Path, delimiter: str = ",", error: type[InputError] = LogError, usual: int = LOG_BYTES
+    path: Path, delimiter: str, error: type[InputError] = LogError, usual: int = LOG_BYTES
 ) -> Iterator[LogRow]:
     """Non-blank rows of a CSV file; cells in quotes may hold line ends. An `error` names a row with an open quote."""
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))

@@ -22,10 +22,11 @@ from pyarrow import csv
 from bftrainer.errors import OutputError, escaped
 from bftrainer.files.arrow import open_native, parquet_file
 from bftrainer.files.opening import translated
-from bftrainer.files.text_files import fault_text, json_file
+from bftrainer.files.text_files import json_file
 from bftrainer.model import NS_PER_S, instant_ns, instants_ns, iso_column
 from bftrainer.model.columns import Coded, Lists, Table
 from bftrainer.model.records import PowerSample
+from bftrainer.model.type_checks import fault_text
 from bftrainer.replay.power_draw import value_at
 from bftrainer.report.comparison import run_names
 from bftrainer.report.finished_run import FinishedRun
