@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bftrainer.errors import InputError, LogError
-from bftrainer.files.opening import Form, check_bytes, form_of, most_bytes, one_line, open_file, translated
+from bftrainer.files.opening import LOG_BYTES, Form, check_bytes, form_of, open_file, translated
 from bftrainer.files.text_files import LogRow, head, log_lines, log_rows, parse_object
 
 TEXT = ("string", "large_string", "string_view")
@@ -52,15 +52,14 @@ def parquet_file(path: Path, error: type[InputError], categories: Sequence[str] 
             if counted != rows:
                 raise OSError(f"its footer counts {counted:,} rows, its parts {rows:,}")
             # Rows count as numbers too, as repeated values take next to nothing in the file.
-            check_bytes(path, max(8 * rows, sum(group.total_byte_size for group in groups)), most_bytes())
+            check_bytes(path, max(8 * rows, sum(group.total_byte_size for group in groups)), LOG_BYTES)
             texts = {field.name for field in file.schema_arrow if str(field.type) in TEXT}
             categorical = [name for name in categories if name in texts]  # pyarrow does not find other names
             yield pq.ParquetFile(stream, metadata=file.metadata, read_dictionary=categorical)
         except (pa.ArrowException, UnicodeDecodeError, OSError) as fault:  # column names need not be valid text
             if isinstance(fault, OSError) and fault.errno is not None:
                 raise
-            detail = one_line(fault).removesuffix(".")
-            raise error(f"{path}: Expected a whole Parquet file, got a damaged one ({detail}).") from None
+            raise error(f"{path}: Expected a whole Parquet file, got a damaged one: {str(fault).strip('.')}.") from None
 
 
 class JobTable:
@@ -77,8 +76,7 @@ class JobTable:
             program = "-r '.[] | @csv'" if begun.startswith("[[") else "-c '.[]'"
             raise LogError(f"{path}: Expected a table or JSON lines, got a JSON array: jq {program} makes lines of it.")
         self._delimiter = "" if first.startswith("{") else max(",;|\t", key=first.count)
-        rows = log_rows(path, self._delimiter) if self._delimiter else self._objects()
-        if (row := next(rows, None)) is None:
+        if (row := next(log_rows(path, self._delimiter) if self._delimiter else self._objects(), None)) is None:
             raise LogError(f"{path}: Expected a header and rows of jobs, got blank lines.")
         self.header = row if self._delimiter else replace(row, fields=list(parse_object(row.fields[0]) or ()))
 

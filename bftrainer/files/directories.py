@@ -75,16 +75,12 @@ def is_free(path: Path) -> bool:
 def check_free(path: Path, *, force: bool) -> None:
     """Refuse a directory with results unless `force`, and one with anything else in any case, by an `OutputError`."""
     place = path.resolve()
-    if not place.exists():
-        return
-    if not place.is_dir():
+    if place.exists() and not place.is_dir():
         raise OutputError(f"{path}: Expected a directory or nothing, found a file.")
-    if place.is_mount() or Path.cwd().is_relative_to(place):
+    if place.exists() and (place.is_mount() or Path.cwd().is_relative_to(place)):
         raise OutputError(f"{path}: Expected a directory that can be replaced, got the current one or a mount point.")
-    names = {child.name for child in place.iterdir()}
-    if not names:
-        return
-    if not force:
+    names = {child.name for child in place.iterdir()} if place.exists() else set()
+    if names and not force:
         raise OutputError(f"{path}: Directory exists; choose another --output-dir or give --force.")
     # Even with --force nothing but results is ever deleted.
     own = _own_names(place) if SUMMARY in written_files(place) else set()
@@ -170,10 +166,7 @@ def _recover(target: Path) -> None:
     """Put results back that a killed process has renamed, or delete them if others have taken their place."""
     old = _beside(target, _OLD)
     if SUMMARY in written_files(old):
-        if target.exists():
-            remove_written(old)  # a file that was put there meanwhile stays
-        else:
-            old.rename(target)
+        remove_written(old) if target.exists() else old.rename(target)  # a file that was put there meanwhile stays
 
 
 def _put_in_place(directory: ResultDirectory, *, force: bool) -> None:

@@ -79,9 +79,9 @@ def most_bytes(usual: int = LOG_BYTES) -> int:
 
 
 def check_bytes(path: Path, size: int, most: int, what: str = "unpacked", error: type[InputError] = InputError) -> None:
-    """Refuse a file of more than `most` bytes."""
-    if size > most:
-        raise error(f"{path}: Expected at most {most / MIB:,.0f} MiB {what}, got more; {SETTING} raises the limit.")
+    """Refuse a file of more than `most` bytes, or than the environment says."""
+    if size > (bound := most_bytes(most)):
+        raise error(f"{path}: Expected at most {bound / MIB:,.0f} MiB {what}, got more; {SETTING} raises the limit.")
 
 
 def whole_bytes(path: Path, error: type[InputError]) -> bytes:
@@ -130,8 +130,7 @@ def open_file(path: Path) -> io.BufferedReader:
     if stat.S_ISREG(mode):
         return raw
     raw.close()
-    kind = "a pipe" if stat.S_ISFIFO(mode) else "a device"
-    raise OSError(errno.EINVAL, f"Expected a file, got {kind}", str(path))
+    raise OSError(errno.EINVAL, f"Expected a file, got {'a pipe' if stat.S_ISFIFO(mode) else 'a device'}", str(path))
 
 
 def read_head(path: Path, size: int) -> bytes:
@@ -151,13 +150,13 @@ def _unpack(raw: BinaryIO) -> BinaryIO:
 @contextmanager
 def open_plain(path: Path, usual: int = LOG_BYTES) -> Iterator[BinaryIO]:
     """Open a file unpacked from gzip, xz, bzip2 or zip; an `InputError` beforehand if it exceeds the bound."""
-    most, count = most_bytes(usual), 0
+    count = 0
     with open_file(path) as raw:
-        check_bytes(path, os.fstat(raw.fileno()).st_size, most)
+        check_bytes(path, os.fstat(raw.fileno()).st_size, usual)
         if _unpack(raw) is not raw:
             for piece in iter(partial(_unpack(raw).read, _CHUNK), b""):
                 count += len(piece)
-                check_bytes(path, count, most)
+                check_bytes(path, count, usual)
         yield _unpack(raw)
 
 

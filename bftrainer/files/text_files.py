@@ -21,8 +21,6 @@ from bftrainer.files.opening import (
     DOCUMENT_BYTES,
     LOG_BYTES,
     check_bytes,
-    most_bytes,
-    one_line,
     open_plain,
     read_head,
     translated,
@@ -106,7 +104,7 @@ def csv_rows(path: Path, error: type[InputError], usual: int = DOCUMENT_BYTES) -
     """Rows of a CSV file that are not blank; `error` if it is no CSV in UTF-8."""
     for row in log_rows(path, ",", error, usual):
         if "\ufffd" in (text := ",".join(row.fields)):
-            raise error(f"{row.place}: Expected text in UTF-8, got {one_line(text)!r}.")
+            raise error(f"{row.place}: Expected text in UTF-8, got {text!r}.")
         yield row
 
 
@@ -119,8 +117,7 @@ def table_rows(path: Path, columns: Sequence[str], error: type[InputError]) -> I
     first = next(rows, LogRow(path, 1, []))
     header = [column.strip() for column in first.fields]
     if any(header.count(column) != 1 for column in columns):
-        names = one_line(", ".join(header))
-        raise error(f"{first.place}: Expected columns {', '.join(columns)}, each once, got {names}.")
+        raise error(f"{first.place}: Expected columns {', '.join(columns)}, each once, got {', '.join(header)}.")
     for row in rows:
         if len(row.fields) != len(header):
             raise error(f"{row.place}: Expected {len(header)} values, got {len(row.fields)}.")
@@ -132,7 +129,7 @@ def number_cell(where: str, name: str, text: str, error: type[InputError]) -> fl
     with suppress(ValueError):
         if math.isfinite(value := float(text)):
             return value
-    raise error(f"{where}: Expected {name} to be a finite number, got {one_line(text)!r}.")
+    raise error(f"{where}: Expected {name} to be a finite number, got {text!r}.")
 
 
 def count_cell(where: str, name: str, text: str, error: type[InputError], within: range) -> int:
@@ -140,8 +137,7 @@ def count_cell(where: str, name: str, text: str, error: type[InputError], within
     with suppress(ValueError):
         if (value := int(text)) in within:
             return value
-    bounds = f"{within[0]:,} to {within[-1]:,}"
-    raise error(f"{where}: Expected {name} to be a whole number from {bounds}, got {one_line(text)!r}.")
+    raise error(f"{where}: Expected {name} to be a whole number from {within[0]:,} to {within[-1]:,}, got {text!r}.")
 
 
 def write_csv(stream: BinaryIO, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -196,13 +192,13 @@ def head(path: Path) -> list[str]:
 
 def _split_blocks(path: Path, pieces: Iterable[bytes], error: type[InputError]) -> Iterator[Block]:
     """Cut a file's pieces after whole lines."""
-    first, tail, most = 1, b"", most_bytes(DOCUMENT_BYTES)
+    first, tail = 1, b""
     for piece in pieces:
         if (at := piece.find(b"\0")) >= 0:
             line = first + piece.count(b"\n", 0, at)
             raise error(f"{path}:{line}: Expected text, got binary data.")
         lines, end, tail = (tail + piece).rpartition(b"\n")
-        check_bytes(path, len(tail), most, "in a line")
+        check_bytes(path, len(tail), DOCUMENT_BYTES, "in a line")
         if end:
             yield Block(path, first, _as_utf8(lines))
             first += lines.count(b"\n") + 1

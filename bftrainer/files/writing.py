@@ -17,7 +17,7 @@ from typing import BinaryIO, cast
 from zlib import crc32
 
 from bftrainer.errors import OutputError
-from bftrainer.files.opening import check_bytes, most_bytes, open_file, translated
+from bftrainer.files.opening import LOG_BYTES, check_bytes, open_file, translated
 
 # A killed process, or its workers, may hold a lock for an instant.
 PATIENCE_S = 2.0
@@ -183,7 +183,7 @@ class LineJournal:
             about = os.fstat(file.fileno())
             if about.st_uid != os.geteuid():
                 raise OutputError(f"{self.path}: Expected a journal of your own, found one of another user.")
-            check_bytes(self.path, about.st_size, most_bytes(), "in a journal", OutputError)
+            check_bytes(self.path, about.st_size, LOG_BYTES, "in a journal", OutputError)
             return file.read()
 
     def read(self) -> list[bytes]:
