@@ -23,7 +23,7 @@ from bftrainer.errors import OutputError, escaped
 from bftrainer.files.arrow import open_native, parquet_file
 from bftrainer.files.opening import translated
 from bftrainer.files.text_files import json_file
-from bftrainer.model import NS_PER_S, instant_ns, instants_ns, iso_column
+from bftrainer.model import NS_PER_S, instant_ns, instants_ns
 from bftrainer.model.columns import Coded, Lists, Table
 from bftrainer.model.records import PowerSample
 from bftrainer.model.type_checks import fault_text
@@ -280,7 +280,7 @@ def write_run(result: RunResult, directory: Path) -> None:
         steps.write(line % tuple(column.name for column in columns))
         for events in STEPS.source(result):
             time_s, *figures = (column.values(events) for column in columns)
-            times = iso_column(instants_ns(result.start_ns, time_s))
+            times = np.datetime_as_string(instants_ns(result.start_ns, time_s).view("M8[ns]"), timezone="UTC")
             # Numbers are written as Python prints them.
             steps.writelines(map(line.__mod__, zip(*(column.tolist() for column in (times, *figures)), strict=True)))
     for table in run_tables(result)[1:]:
