@@ -164,7 +164,7 @@ def legible(message: str) -> str:
     >>> print(legible("evil\x1b[2J.csv:3: Expected a name, got 'Jülich\n'."))
     evil\x1b[2J.csv:3: Expected a name, got 'Jülich\n'.
     """
-    text = escaped(message)
+    text = escaped(message if len(message) <= 1000 else message[:500] + message[-500:])  # as a line may be of 64 MiB
     return text if len(text) <= 500 else f"{text[:200]}...{text[-297:]}"  # the beginning tells where, the end what
 
 

@@ -12,17 +12,20 @@ import copyreg
 import pickle
 import re
 import reprlib
+import tarfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, NoReturn
+from pathlib import Path
+from typing import IO, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InputError
-from bftrainer.files.opening import LOG_BYTES, SETTING, most_bytes, one_line
+from bftrainer.files.opening import LOG_BYTES, SETTING, Form, form_of, most_bytes, one_line, open_plain, translated
 
 _DTYPE_CODE = re.compile(r"[<>|=]?(b1|i[1248]|u[1248]|f[248]|O8?|M8(\[(ns|us|ms|s)\])?|[US]\d{1,6})")
+_TARRED = re.compile(r"(.*/)?(?!\._)[^/]*\.(pkl|pickle)", re.IGNORECASE | re.DOTALL)  # not those that macOS adds
 _UNITS = {7: "s", 8: "ms", 9: "us", 10: "ns"}  # NPY_DATETIMEUNIT, numpy/ndarraytypes.h
 _MOST_LABELS = 1 << 20  # a small file may claim any number of columns
 _MOST_STEPS = 500_000  # 34 times those of the Summit log
@@ -38,8 +41,26 @@ class Frame:
     values: list[NDArray[Any]]
 
 
+def read_pickle_file(
+    path: Path, error: type[InputError], columns: str = "column names", usual: int = LOG_BYTES
+) -> Frame:
+    """Read the DataFrame of a pickle, packed or not, or of the one `.pkl` of a tar; see `read_pickled_frame`."""
+    is_tar = form_of(path, error) is Form.TAR
+    with translated(path, error), open_plain(path, usual) as stream:
+        if not is_tar:
+            return read_pickled_frame(stream, str(path), error, columns)
+        with tarfile.open(fileobj=stream, mode="r:") as archive:
+            members = (entry for entry in iter(archive.next, None) if entry.isfile() and _TARRED.fullmatch(entry.name))
+            if (member := next(members, None)) is None or (content := archive.extractfile(member)) is None:
+                raise error(f"{path}: Expected a .pkl in the archive, got none.")
+            frame = read_pickled_frame(content, str(path), error, columns)
+            if next(members, None) is not None:
+                raise error(f"{path}: Expected one .pkl in the archive, got several.")
+            return frame
+
+
 def read_pickled_frame(
-    stream: BinaryIO, name: str, error: type[InputError] = InputError, columns: str = "column names"
+    stream: IO[bytes], name: str, error: type[InputError] = InputError, columns: str = "column names"
 ) -> Frame:
     """Read a pickled DataFrame; `error` if it is none, `InputError` if it names more than pandas data need.
 
@@ -124,7 +145,7 @@ _Unpickler: Any = pickle._Unpickler
 class _NotingUnpickler(_Unpickler):  # type: ignore[misc]
     """Makes notes of names and calls, lists, dicts whose keys are text, and scalars, in a limited number of steps."""
 
-    def __init__(self, stream: BinaryIO, name: str) -> None:
+    def __init__(self, stream: IO[bytes], name: str) -> None:
         super().__init__(stream)
         self.name, self.dispatch = name, self
         self.steps, self.most = 0, _MOST_STEPS * max(1.0, most_bytes() / LOG_BYTES)

@@ -58,7 +58,7 @@ def _idle_levels(log: NodeLog) -> tuple[Floats, NDArray[np.int64]]:
     """Edges of a log's rows within its window, and idle nodes between them."""
     rows = log.row_index
     times_s = np.clip((rows.time_ns - log.start_ns) / NS_PER_S, 0, log.window_s)
-    level = np.append(0, np.cumsum(2 * log.count_joining() - rows.size))
+    level = np.append(0, np.cumsum(2 * rows.counts(log.idle) - rows.size))
     return np.concatenate(([0.0], times_s, [log.window_s])), level
 
 
@@ -74,7 +74,7 @@ def measure_idle_time(log: NodeLog) -> dict[str, Any]:
     node_s = level * length_s
     total, is_empty = float(level @ length_s), 2 * level > len(log.nodes)
     empty = float(node_s[is_empty].sum())
-    departed = (log.row_index.size - log.count_joining())[edges_s[1:-1] > 0]
+    departed = (log.row_index.size - log.row_index.counts(log.idle))[edges_s[1:-1] > 0]
     order = np.argsort(level, kind="stable")
     passed = np.cumsum(length_s[order])
     places = np.searchsorted(passed, np.array(_POOL_PERCENT) / 100 * passed[-1])

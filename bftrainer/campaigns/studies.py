@@ -23,7 +23,7 @@ from bftrainer.report.glossary import check_metrics, format_value, name_tasks
 from bftrainer.report.metrics import Intervals, Proportion, estimate, proportion, ratio
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.run import RunResult, run_replay
-from bftrainer.runs.run_inputs import Inputs, load_inputs, log_start_ns, work_adds_up
+from bftrainer.runs.run_inputs import Inputs, load_inputs, work_adds_up
 from bftrainer.terms import GLOSSARY, ON_SCALING
 
 # --- Advice on settings
@@ -219,7 +219,8 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
 
 def find_begin_s(config: ReplayConfig, inputs: Inputs) -> float:
     """Begin of what is replayed, in seconds since the log's own start."""
-    return (inputs.log.start_ns - log_start_ns(config)) / NS_PER_S
+    whole = load_inputs(replace(config, since=None, until=None, baseline=False))
+    return (inputs.log.start_ns - whole.log.start_ns) / NS_PER_S
 
 
 def find_length_s(config: ReplayConfig, inputs: Inputs) -> float:

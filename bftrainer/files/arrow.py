@@ -1,12 +1,11 @@
-"""Make Arrow columns of plain values and read them back, and open Parquet files.
-
-By buffers and DLPack, as `pyarrow.array` and `to_numpy` import pandas: 0.2 s and 32 MiB.
-"""
+"""Open Parquet files, and tables of jobs in any form."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,48 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bftrainer.errors import InputError
-from bftrainer.files.opening import check_bytes, most_bytes, one_line, open_file, translated
-from bftrainer.model import instants_ns
+from bftrainer.errors import InputError, LogError
+from bftrainer.files.opening import LOG_BYTES, Form, check_bytes, form_of, open_file, translated
+from bftrainer.files.text_files import LogRow, head, log_lines, log_rows, parse_object
 
 TEXT = ("string", "large_string", "string_view")
 """Arrow's names of its text types."""
-
-
-def _column(kind: pa.DataType, values: NDArray[np.generic], missing: NDArray[np.bool_]) -> pa.Array:
-    """Values of a fixed width; null where `missing`."""
-    bits = pa.py_buffer(np.packbits(~missing, bitorder="little"))
-    return pa.Array.from_buffers(kind, values.size, [bits, pa.py_buffer(np.ascontiguousarray(values))])
-
-
-def make_column(kind: pa.DataType, values: Sequence[float | None] | NDArray[Any]) -> pa.Array:
-    """Column of float64, int64 or booleans; null for None, what is not finite, and in arrays integers below 0."""
-    if pa.types.is_floating(kind):
-        array = np.asarray(values, dtype=np.float64)
-        return _column(kind, array, ~np.isfinite(array))
-    if isinstance(values, np.ndarray):
-        return _column(pa.int64(), values.astype(np.int64, copy=False), values < 0)
-    missing = np.array([value is None for value in values], dtype=np.bool_)
-    return _column(pa.int64(), np.array([value or 0 for value in values], dtype=np.int64), missing).cast(kind)
-
-
-def instants(start_ns: int, seconds: Sequence[float | None] | NDArray[np.float64]) -> pa.Array:
-    """Column of timestamps in UTC, `seconds` after `start_ns`; None and NaN become null."""
-    values = np.asarray(seconds, dtype=np.float64)
-    missing = np.isnan(values)
-    return _column(pa.timestamp("ns", tz="UTC"), instants_ns(start_ns, np.where(missing, 0.0, values)), missing)
-
-
-def texts(values: Sequence[str | None], which: NDArray[np.integer] | None = None) -> pa.Array:
-    """Column of strings: `values`, or those at the indices `which`; null for None, and where an index is negative."""
-    builder = pa.lib.StringBuilder()
-    builder.append_values(values)
-    column = builder.finish()
-    return column if which is None else column.take(_column(pa.int32(), which.astype(np.int32), which < 0))
+_BATCH = 1 << 14
 
 
 def to_numpy(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
-    """Numbers or booleans of a column without nulls; the array may be read-only."""
+    """Numbers or booleans of a column without nulls, as Arrow's own imports pandas; the array may be read-only."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_boolean(array.type):
         return np.from_dlpack(array.cast(pa.uint8())).view(np.bool_)
@@ -84,12 +52,64 @@ def parquet_file(path: Path, error: type[InputError], categories: Sequence[str] 
             if counted != rows:
                 raise OSError(f"its footer counts {counted:,} rows, its parts {rows:,}")
             # Rows count as numbers too, as repeated values take next to nothing in the file.
-            check_bytes(path, max(8 * rows, sum(group.total_byte_size for group in groups)), most_bytes())
+            check_bytes(path, max(8 * rows, sum(group.total_byte_size for group in groups)), LOG_BYTES)
             texts = {field.name for field in file.schema_arrow if str(field.type) in TEXT}
             categorical = [name for name in categories if name in texts]  # pyarrow does not find other names
-            yield pq.ParquetFile(stream, metadata=file.metadata, read_dictionary=categorical) if categorical else file
+            yield pq.ParquetFile(stream, metadata=file.metadata, read_dictionary=categorical)
         except (pa.ArrowException, UnicodeDecodeError, OSError) as fault:  # column names need not be valid text
             if isinstance(fault, OSError) and fault.errno is not None:
                 raise
-            detail = one_line(fault).removesuffix(".")
-            raise error(f"{path}: Expected a whole Parquet file, got a damaged one ({detail}).") from None
+            raise error(f"{path}: Expected a whole Parquet file, got a damaged one: {str(fault).strip('.')}.") from None
+
+
+class JobTable:
+    """A table with a `header`: CSV with commas, semicolons, bars or tabs, JSON lines, or Parquet; else a `LogError`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self.is_parquet = path, form_of(path, LogError) is Form.PARQUET
+        if self.is_parquet:
+            with parquet_file(path, LogError) as file:
+                self.header = LogRow(path, 1, list(file.schema_arrow.names))
+            return
+        first = next((line for line in head(path) if line.strip()), "")
+        if (begun := "".join(first.split())).startswith("["):
+            program = "-r '.[] | @csv'" if begun.startswith("[[") else "-c '.[]'"
+            raise LogError(f"{path}: Expected a table or JSON lines, got a JSON array: jq {program} makes lines of it.")
+        self._delimiter = "" if first.startswith("{") else max(",;|\t", key=first.count)
+        if (row := next(log_rows(path, self._delimiter) if self._delimiter else self._objects(), None)) is None:
+            raise LogError(f"{path}: Expected a header and rows of jobs, got blank lines.")
+        self.header = row if self._delimiter else replace(row, fields=list(parse_object(row.fields[0]) or ()))
+
+    def _objects(self) -> Iterator[LogRow]:
+        """Lines of JSON, each in one cell; the first may be longer than what tells the form of a file."""
+        return (row for row in log_lines(self._path) if row.fields[0].strip())
+
+    def rows(self, columns: Sequence[int]) -> Iterator[LogRow]:
+        """The rows below the header; of Parquet only these columns, and other cells empty."""
+        names, number = self.header.fields, count(1)
+        if self.is_parquet:
+            with parquet_file(self._path, LogError) as file:
+                for batch in file.iter_batches(_BATCH, columns=[names[at] for at in columns]):
+                    texts = dict(zip(batch.schema.names, map(_cells, batch.columns), strict=True))
+                    for cells in zip(*(texts.get(name, repeat("", batch.num_rows)) for name in names), strict=True):
+                        yield LogRow(self._path, next(number), list(cells))
+        elif self._delimiter:
+            yield from islice(log_rows(self._path, self._delimiter), 1, None)
+        else:
+            for row in self._objects():
+                value = parse_object(row.fields[0])
+                yield replace(row, fields=[_cell(value.get(name)) for name in names] if value else [])
+
+
+def _cells(values: pa.Array) -> list[str]:
+    """Texts of a column of Parquet; times without a zone remain without one."""
+    if pa.types.is_timestamp(kind := values.type):
+        values = values.cast(pa.timestamp(kind.unit, kind.tz and "UTC")).cast(pa.string())
+    return [_cell(value) for value in values.to_pylist()]
+
+
+def _cell(value: object) -> str:
+    """Text of a value in JSON or Parquet; of a list its parts between commas."""
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return "" if value is None else str(value)

@@ -72,33 +72,21 @@ def is_free(path: Path) -> bool:
     return not (any(place.exists() for place in taken) or is_locked(_beside(target, _NEW + LOCK)))
 
 
-def is_unfinished(path: Path) -> bool:
-    """Whether a place holds nothing but an unfinished run."""
-    return not path.exists() and (_beside(path.resolve(), _NEW) / JOURNAL).exists()
-
-
 def check_free(path: Path, *, force: bool) -> None:
     """Refuse a directory with results unless `force`, and one with anything else in any case, by an `OutputError`."""
     place = path.resolve()
-    if not place.exists():
-        return
-    if not place.is_dir():
+    if place.exists() and not place.is_dir():
         raise OutputError(f"{path}: Expected a directory or nothing, found a file.")
-    if place.is_mount() or Path.cwd().is_relative_to(place):
+    if place.exists() and (place.is_mount() or Path.cwd().is_relative_to(place)):
         raise OutputError(f"{path}: Expected a directory that can be replaced, got the current one or a mount point.")
-    names = {child.name for child in place.iterdir()}
-    if not names:
-        return
-    if not force:
+    names = {child.name for child in place.iterdir()} if place.exists() else set()
+    if names and not force:
         raise OutputError(f"{path}: Directory exists; choose another --output-dir or give --force.")
     # Even with --force nothing but results is ever deleted.
-    if SUMMARY not in written_files(place):
-        raise OutputError(
-            f"{path}: Expected results to replace (a {SUMMARY} that {MANIFEST} lists), found other files, or "
-            "results of an earlier version; not deleted."
-        )
-    if foreign := sorted(names - _own_names(place)):
-        raise OutputError(f"{path}: Expected nothing but results to replace, found {foreign[0]}; move it away first.")
+    own = _own_names(place) if SUMMARY in written_files(place) else set()
+    if foreign := sorted(names - own):
+        what = f"Expected nothing but results of this version to replace, found {foreign[0]}"
+        raise OutputError(f"{path}: {what}; move it away first.")
 
 
 @dataclass(slots=True)
@@ -178,10 +166,7 @@ def _recover(target: Path) -> None:
     """Put results back that a killed process has renamed, or delete them if others have taken their place."""
     old = _beside(target, _OLD)
     if SUMMARY in written_files(old):
-        if target.exists():
-            remove_written(old)  # a file that was put there meanwhile stays
-        else:
-            old.rename(target)
+        remove_written(old) if target.exists() else old.rename(target)  # a file that was put there meanwhile stays
 
 
 def _put_in_place(directory: ResultDirectory, *, force: bool) -> None:
@@ -191,13 +176,13 @@ def _put_in_place(directory: ResultDirectory, *, force: bool) -> None:
         check_free(path, force=force)
         if SUMMARY in written_files(target):
             target.rename(_beside(target, _OLD))
-        try:
-            working.rename(target)  # which may be an empty directory, and fails on any other
-        except BaseException:  # after an interrupt too, earlier results are back
-            if not target.exists():
+        working.rename(target)  # which may be an empty directory, and fails on any other
+    except BaseException as error:
+        with suppress(OSError):
+            if not target.exists():  # after an interrupt too, earlier results are back
                 _recover(target)
+        if not isinstance(error, OSError | OutputError):
             raise
-    except (OSError, OutputError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
         with suppress(OSError):
             working = working.rename(target.with_name(f"{target.name}-{os.getpid()}"))  # no later run clears that

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO
 
 from bftrainer.errors import InputError, SettingsError, escaped
 
@@ -37,8 +37,6 @@ SAMPLE_TASKS = "sample-tasks.toml"
 SAMPLE_TUNED_TASKS = "sample-tuned-tasks.toml"
 SAMPLE_SPOT_PROFILE = "sample-spot-profile.toml"
 _CHUNK = 1 << 17
-_TARRED = re.compile(r"(.*/)?(?!\._)[^/]*\.(pkl|pickle)", re.IGNORECASE | re.DOTALL)
-"""Pickles in an archive, but for those that macOS adds."""
 _IN_WORDS = {errno.ENOENT: "No such file", errno.EISDIR: "Expected a file, got a directory"}
 
 
@@ -80,11 +78,10 @@ def most_bytes(usual: int = LOG_BYTES) -> int:
     raise SettingsError(f"{SETTING}: Expected a positive number, such as 16, got {text!r}.")
 
 
-def check_bytes(path: Path, number: float, most: int, what: str = "unpacked") -> None:
-    """Refuse a file of more than `most` bytes by an `InputError`."""
-    if number > most:
-        limit = f"at most {most / MIB:,.0f} MiB {what}"
-        raise InputError(f"{path}: Expected {limit}, got more; {SETTING} raises the limit.")
+def check_bytes(path: Path, size: int, most: int, what: str = "unpacked", error: type[InputError] = InputError) -> None:
+    """Refuse a file of more than `most` bytes, or than the environment says."""
+    if size > (bound := most_bytes(most)):
+        raise error(f"{path}: Expected at most {bound / MIB:,.0f} MiB {what}, got more; {SETTING} raises the limit.")
 
 
 def whole_bytes(path: Path, error: type[InputError]) -> bytes:
@@ -133,8 +130,7 @@ def open_file(path: Path) -> io.BufferedReader:
     if stat.S_ISREG(mode):
         return raw
     raw.close()
-    kind = "a pipe" if stat.S_ISFIFO(mode) else "a device"
-    raise OSError(errno.EINVAL, f"Expected a file, got {kind}", str(path))
+    raise OSError(errno.EINVAL, f"Expected a file, got {'a pipe' if stat.S_ISFIFO(mode) else 'a device'}", str(path))
 
 
 def read_head(path: Path, size: int) -> bytes:
@@ -154,32 +150,14 @@ def _unpack(raw: BinaryIO) -> BinaryIO:
 @contextmanager
 def open_plain(path: Path, usual: int = LOG_BYTES) -> Iterator[BinaryIO]:
     """Open a file unpacked from gzip, xz, bzip2 or zip; an `InputError` beforehand if it exceeds the bound."""
-    most, count = most_bytes(usual), 0
+    count = 0
     with open_file(path) as raw:
-        check_bytes(path, os.fstat(raw.fileno()).st_size, most)
+        check_bytes(path, os.fstat(raw.fileno()).st_size, usual)
         if _unpack(raw) is not raw:
             for piece in iter(partial(_unpack(raw).read, _CHUNK), b""):
                 count += len(piece)
-                check_bytes(path, count, most)
+                check_bytes(path, count, usual)
         yield _unpack(raw)
-
-
-@contextmanager
-def open_pickle(path: Path, error: type[InputError] = InputError, usual: int = LOG_BYTES) -> Iterator[BinaryIO]:
-    """Open a pickle: the file itself, packed or not, or the one `.pkl` of a tar; `error` if it has none."""
-    tarred = form_of(path, error) is Form.TAR
-    with translated(path, error), open_plain(path, usual) as stream:
-        if not tarred:
-            yield stream
-            return
-        with tarfile.open(fileobj=stream, mode="r:") as archive:
-            members = (entry for entry in iter(archive.next, None) if entry.isfile() and _TARRED.fullmatch(entry.name))
-            member = next(members, None)
-            if member is None:
-                raise error(f"{path}: Expected a .pkl in the archive, got none.")
-            yield cast(BinaryIO, archive.extractfile(member))
-            if next(members, None) is not None:
-                raise error(f"{path}: Expected one .pkl in the archive, got several.")
 
 
 @contextmanager

@@ -10,39 +10,29 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import chain, count, islice, repeat
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from bftrainer.errors import BftrainerError, InputError, LogError, suggestion
 from bftrainer.files.opening import (
     DOCUMENT_BYTES,
     LOG_BYTES,
-    Form,
     check_bytes,
-    form_of,
-    most_bytes,
-    one_line,
     open_plain,
     read_head,
     translated,
     whole_bytes,
 )
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pydantic import ValidationError
-
 SCHEMA = 1
 _HEAD = 1 << 16
 """Bytes that a header is searched in."""
 _CHUNK = 1 << 23
-_BATCH = 1 << 14
 _LONGEST_FIELD = 1 << 26
 """Node lists of a large machine exceed the csv module's limit of 128 KiB."""
-_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # of pydantic's models and of dataclasses
 _NUL = re.compile(rb"\\(u0000|U00000000|x00)")
 """TOML's escapes of the character that neither paths nor arguments can hold."""
 MOST_NESTED = 100
@@ -88,8 +78,7 @@ def _count_levels(value: Any) -> int:
 def toml_content(path: Path, error: type[InputError]) -> dict[str, Any]:
     """Content of a TOML file; `error` if it cannot be read, or does not have ``schema = 1``."""
     content = toml_file(path, error)
-    schema = content.get("schema")
-    if type(schema) is not int or schema != SCHEMA:
+    if type(schema := content.get("schema")) is not int or schema != SCHEMA:
         raise error(f"{path}: Expected schema = {SCHEMA}, got {schema!r}.")
     return content
 
@@ -106,23 +95,6 @@ def toml_tables(path: Path, key: str, error: type[InputError]) -> list[dict[str,
     return tables
 
 
-def fault_text(fault: ValidationError, keys: Callable[[tuple[int | str, ...]], list[str]] = lambda _: []) -> str:
-    """Describe the most telling fault that pydantic found in a table; `keys` says which ones a table at a path has."""
-    # An unknown key often is why another one is missing.
-    error: Any = min(fault.errors(), key=lambda one: one["type"] not in _UNKNOWN)
-    path, message = error["loc"], str(error["msg"]).removeprefix("Value error, ")
-    if not path:  # what a model says of several of its fields
-        return message
-    *outer, key = map(str, path)
-    if error["type"] in _UNKNOWN:
-        inside = "".join(f" in {name}" for name in outer)
-        return f"Unknown key {key!r}{inside}.{suggestion(key, keys(path[:-1]))}"
-    if error["type"] == "missing":
-        return f"Missing key {key!r}."
-    reason = message if error["type"] == "value_error" else f"{message}, got {error['input']!r}."
-    return f"{'.'.join((*outer, key))}: {reason}"
-
-
 def first_row(path: Path) -> tuple[str, ...]:
     """Cells of a CSV file's first row, however large the file is; a `LogError` as of `line_blocks`."""
     return tuple(cell.strip() for cell in next(filter(None, csv.reader(head(path))), [""]))
@@ -132,7 +104,7 @@ def csv_rows(path: Path, error: type[InputError], usual: int = DOCUMENT_BYTES) -
     """Rows of a CSV file that are not blank; `error` if it is no CSV in UTF-8."""
     for row in log_rows(path, ",", error, usual):
         if "\ufffd" in (text := ",".join(row.fields)):
-            raise error(f"{row.place}: Expected text in UTF-8, got {one_line(text)!r}.")
+            raise error(f"{row.place}: Expected text in UTF-8, got {text!r}.")
         yield row
 
 
@@ -145,8 +117,7 @@ def table_rows(path: Path, columns: Sequence[str], error: type[InputError]) -> I
     first = next(rows, LogRow(path, 1, []))
     header = [column.strip() for column in first.fields]
     if any(header.count(column) != 1 for column in columns):
-        names = one_line(", ".join(header))
-        raise error(f"{first.place}: Expected columns {', '.join(columns)}, each once, got {names}.")
+        raise error(f"{first.place}: Expected columns {', '.join(columns)}, each once, got {', '.join(header)}.")
     for row in rows:
         if len(row.fields) != len(header):
             raise error(f"{row.place}: Expected {len(header)} values, got {len(row.fields)}.")
@@ -158,7 +129,7 @@ def number_cell(where: str, name: str, text: str, error: type[InputError]) -> fl
     with suppress(ValueError):
         if math.isfinite(value := float(text)):
             return value
-    raise error(f"{where}: Expected {name} to be a finite number, got {one_line(text)!r}.")
+    raise error(f"{where}: Expected {name} to be a finite number, got {text!r}.")
 
 
 def count_cell(where: str, name: str, text: str, error: type[InputError], within: range) -> int:
@@ -166,15 +137,13 @@ def count_cell(where: str, name: str, text: str, error: type[InputError], within
     with suppress(ValueError):
         if (value := int(text)) in within:
             return value
-    bounds = f"{within[0]:,} to {within[-1]:,}"
-    raise error(f"{where}: Expected {name} to be a whole number from {bounds}, got {one_line(text)!r}.")
+    raise error(f"{where}: Expected {name} to be a whole number from {within[0]:,} to {within[-1]:,}, got {text!r}.")
 
 
 def write_csv(stream: BinaryIO, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write a header, if given, and rows."""
     text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
     csv.writer(text, lineterminator="\n").writerows(chain([header] if header else [], rows))
-    text.flush()
     text.detach()
 
 
@@ -201,12 +170,10 @@ def log_paths(paths: Sequence[Path]) -> tuple[Path, ...]:
     """Expand paths to files: a directory stands for its files by name, without hidden ones."""
     files: list[Path] = []
     for path in paths:
-        inside = [path]
-        if path.is_dir():
-            inside = [child for child in path.iterdir() if child.is_file() and not child.name.startswith(".")]
+        inside = sorted(filter(Path.is_file, path.glob("[!.]*"))) if path.is_dir() else [path]
         if not inside:
             raise LogError(f"{path}: Expected a directory with log files, got one without.")
-        files += sorted(inside)
+        files += inside
     return tuple(files)
 
 
@@ -225,13 +192,13 @@ def head(path: Path) -> list[str]:
 
 def _split_blocks(path: Path, pieces: Iterable[bytes], error: type[InputError]) -> Iterator[Block]:
     """Cut a file's pieces after whole lines."""
-    first, tail, most = 1, b"", most_bytes(DOCUMENT_BYTES)
+    first, tail = 1, b""
     for piece in pieces:
         if (at := piece.find(b"\0")) >= 0:
             line = first + piece.count(b"\n", 0, at)
             raise error(f"{path}:{line}: Expected text, got binary data.")
         lines, end, tail = (tail + piece).rpartition(b"\n")
-        check_bytes(path, len(tail), most, "in a line")
+        check_bytes(path, len(tail), DOCUMENT_BYTES, "in a line")
         if end:
             yield Block(path, first, _as_utf8(lines))
             first += lines.count(b"\n") + 1
@@ -269,7 +236,7 @@ def log_lines(path: Path, error: type[InputError] = LogError, usual: int = LOG_B
 
 
 def log_rows(
-    path: Path, delimiter: str = ",", error: type[InputError] = LogError, usual: int = LOG_BYTES
+    path: Path, delimiter: str, error: type[InputError] = LogError, usual: int = LOG_BYTES
 ) -> Iterator[LogRow]:
     """Non-blank rows of a CSV file; cells in quotes may hold line ends. An `error` names a row with an open quote."""
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
@@ -290,67 +257,9 @@ def log_rows(
         raise error(f"{path}:{first}: Expected CSV, got something else ({fault}).") from None
 
 
-class JobTable:
-    """A table with a `header`: CSV with commas, semicolons, bars or tabs, JSON lines, or Parquet; else a `LogError`."""
-
-    def __init__(self, path: Path) -> None:
-        from bftrainer.files.arrow import parquet_file  # not above: few tables need pyarrow
-
-        self._path, self._open, self.is_parquet = path, parquet_file, form_of(path, LogError) is Form.PARQUET
-        if self.is_parquet:
-            with parquet_file(path, LogError) as file:
-                self.header = LogRow(path, 1, list(file.schema_arrow.names))
-            return
-        first = next((line for line in head(path) if line.strip()), "")
-        if (begun := "".join(first.split())).startswith("["):
-            program = "-r '.[] | @csv'" if begun.startswith("[[") else "-c '.[]'"
-            raise LogError(f"{path}: Expected a table or JSON lines, got a JSON array: jq {program} makes lines of it.")
-        self._delimiter = "" if first.startswith("{") else max(",;|\t", key=first.count)
-        rows = log_rows(path, self._delimiter) if self._delimiter else self._objects()
-        if (row := next(rows, None)) is None:
-            raise LogError(f"{path}: Expected a header and rows of jobs, got blank lines.")
-        self.header = row if self._delimiter else replace(row, fields=list(parse_object(row.fields[0]) or ()))
-
-    def _objects(self) -> Iterator[LogRow]:
-        """Lines of JSON, each in one cell; the first may be longer than what tells the form of a file."""
-        return (row for row in log_lines(self._path) if row.fields[0].strip())
-
-    def rows(self, columns: Sequence[int]) -> Iterator[LogRow]:
-        """The rows below the header; of Parquet only these columns, and other cells empty."""
-        names, number = self.header.fields, count(1)
-        if self.is_parquet:
-            with self._open(self._path, LogError) as file:
-                for batch in file.iter_batches(_BATCH, columns=[names[at] for at in columns]):
-                    texts = dict(zip(batch.schema.names, map(_cells, batch.columns), strict=True))
-                    for cells in zip(*(texts.get(name, repeat("", batch.num_rows)) for name in names), strict=True):
-                        yield LogRow(self._path, next(number), list(cells))
-        elif self._delimiter:
-            yield from islice(log_rows(self._path, self._delimiter), 1, None)
-        else:
-            for row in self._objects():
-                value = parse_object(row.fields[0])
-                yield replace(row, fields=[_cell(value.get(name)) for name in names] if value else [])
-
-
 def parse_object(text: str) -> dict[str, Any] | None:
     """The JSON object that a text is; None if it is none."""
     with suppress(ValueError, RecursionError):
         if isinstance(value := json.loads(text), dict):
             return value
     return None
-
-
-def _cells(values: pa.Array) -> list[str]:
-    """Texts of a column of Parquet; times without a zone remain without one."""
-    import pyarrow as pa
-
-    if pa.types.is_timestamp(kind := values.type):
-        values = values.cast(pa.timestamp(kind.unit, kind.tz and "UTC")).cast(pa.string())
-    return [_cell(value) for value in values.to_pylist()]
-
-
-def _cell(value: object) -> str:
-    """Text of a value in JSON or Parquet; of a list its parts between commas."""
-    if isinstance(value, list):
-        return ",".join(map(str, value))
-    return "" if value is None else str(value)

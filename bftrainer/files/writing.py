@@ -17,13 +17,11 @@ from typing import BinaryIO, cast
 from zlib import crc32
 
 from bftrainer.errors import OutputError
-from bftrainer.files.opening import most_bytes, open_file, translated
+from bftrainer.files.opening import LOG_BYTES, check_bytes, open_file, translated
 
 # A killed process, or its workers, may hold a lock for an instant.
 PATIENCE_S = 2.0
 _POLL_S = 0.02
-_NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
-"""Errors of file systems that have no locks, where nobody is kept out."""
 
 
 @contextmanager
@@ -81,13 +79,11 @@ def _has_name(file: int, path: Path) -> bool:
 
 
 def _flock(file: int, kind: int) -> bool:
+    """Lock a file, unless another process has; a file system that has no locks keeps nobody out."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
+        return error.errno != errno.EWOULDBLOCK
     return True
 
 
@@ -187,8 +183,7 @@ class LineJournal:
             about = os.fstat(file.fileno())
             if about.st_uid != os.geteuid():
                 raise OutputError(f"{self.path}: Expected a journal of your own, found one of another user.")
-            if about.st_size > most_bytes():
-                raise OutputError(f"{self.path}: Expected a journal, got a file that is too large for one.")
+            check_bytes(self.path, about.st_size, LOG_BYTES, "in a journal", OutputError)
             return file.read()
 
     def read(self) -> list[bytes]:
@@ -220,13 +215,7 @@ def seal_line(text: str) -> bytes:
 
 
 def unseal_line(line: bytes) -> str | None:
-    """The text of a line without its end; None if it is not as it was written.
-
-    Examples
-    --------
-    >>> unseal_line(b"1788220800.000 + idle n[1-4] fd43640f"), unseal_line(b"1788220800.000 + idle n[1-3] fd43640f")
-    ('1788220800.000 + idle n[1-4]', None)
-    """
+    """The text of a line without its end; None if it is not as it was written."""
     data, _, seal = line.rpartition(b" ")
     return data.decode(errors="replace") if seal == b"%08x" % crc32(data) else None
 

@@ -17,8 +17,9 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from bftrainer.errors import InvalidTaskError, suggestion
 from bftrainer.files.opening import one_line
-from bftrainer.files.text_files import fault_text, toml_tables
+from bftrainer.files.text_files import toml_tables
 from bftrainer.model import TaskSpec
+from bftrainer.model.type_checks import fault_text
 from bftrainer.tasksets import ScalingModel
 from bftrainer.tasksets.task_files import TASK_KEYS, finish_tasks, toml_draft
 

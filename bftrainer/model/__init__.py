@@ -1,7 +1,7 @@
 """The data model: frozen, slotted dataclasses, validated when made."""
 
 from bftrainer.model.decision import Decision, Event, EventKind, Objective, is_static, static
-from bftrainer.model.instants import NS_PER_S, instant_ns, instants_ns, iso, iso_column, rounding_s
+from bftrainer.model.instants import NS_PER_S, instant_ns, instants_ns, iso, rounding_s
 from bftrainer.model.node_log import Instant, NodeLog
 from bftrainer.model.task import NodePoints, ScalingCurve, TaskSpec, TaskState, TunedRun, Tuner, TuningSpec
 
@@ -24,7 +24,6 @@ __all__ = [
     "instants_ns",
     "is_static",
     "iso",
-    "iso_column",
     "rounding_s",
     "static",
 ]

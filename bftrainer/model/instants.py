@@ -50,11 +50,6 @@ def local_iso(time_ns: int, zone: str | None) -> str:
     return datetime.fromtimestamp(int(time_ns) // NS_PER_S, time_zone(zone)).isoformat().replace("+00:00", "Z")
 
 
-def iso_column(times_ns: NDArray[np.int64]) -> NDArray[np.str_]:
-    """ISO dates and times of instants, to the nanosecond."""
-    return np.datetime_as_string(times_ns.view("M8[ns]"), timezone="UTC")
-
-
 def instants_ns(start_ns: int, seconds: NDArray[np.float64]) -> NDArray[np.int64]:
     """Instants so many seconds after `start_ns`, to the nanosecond."""
     return start_ns + np.round(seconds * NS_PER_S).astype(np.int64)

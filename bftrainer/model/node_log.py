@@ -308,10 +308,6 @@ class NodeLog:
         ends = np.array([self.start_ns, self.end_ns], dtype=np.int64)
         return np.unique(np.concatenate((ends, np.maximum(self.row_index.time_ns, self.start_ns), self.unchanged_ns)))
 
-    def count_joining(self) -> NDArray[np.int64]:
-        """How many of the nodes that change in each row of `row_index` become idle, shape (R,)."""
-        return self.row_index.counts(self.idle)
-
     def skip_rows(self, rows: int) -> NodeLog:
         """The log without its first `rows` of `row_times_ns`; it starts at the next row, with the nodes left idle.
 

@@ -8,13 +8,17 @@ from dataclasses import MISSING, fields
 from functools import cache, partial
 from itertools import compress
 from types import UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from bftrainer.errors import InputError, suggestion
 
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
 T = TypeVar("T")
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # of pydantic's models and of dataclasses
 
 
 def whole_number(what: str, value: object, error: type[InputError]) -> int:
@@ -131,6 +135,23 @@ def make_record(record: type[T], table: Any, error: type[InputError], place: str
     needed = [name for name, item in allowed.items() if item.default is MISSING]
     check_keys(table, allowed, needed, error, place)
     return record(**table)
+
+
+def fault_text(fault: ValidationError, keys: Callable[[tuple[int | str, ...]], list[str]] = lambda _: []) -> str:
+    """Describe the most telling fault that pydantic found in a table; `keys` says which ones a table at a path has."""
+    # An unknown key often is why another one is missing.
+    error: Any = min(fault.errors(), key=lambda one: one["type"] not in _UNKNOWN)
+    path, message = error["loc"], str(error["msg"]).removeprefix("Value error, ")
+    if not path:  # what a model says of several of its fields
+        return message
+    *outer, key = map(str, path)
+    inside = "".join(f" in {name}" for name in outer)
+    if error["type"] in _UNKNOWN:
+        return f"Unknown key {key!r}{inside}.{suggestion(key, keys(path[:-1]))}"
+    if error["type"] == "missing":
+        return f"Missing key {key!r}{inside}."
+    reason = message if error["type"] == "value_error" else f"{message}, got {error['input']!r}."
+    return f"{'.'.join((*outer, key))}: {reason}"
 
 
 def require(error: type[InputError], *claims: tuple[bool, str]) -> None:

@@ -53,7 +53,7 @@ class ChangeTrace:
     @classmethod
     def from_log(cls, log: NodeLog, *, joins: bool) -> ChangeTrace:
         """Number of nodes that join, or leave, at each instant of a log after its window's start."""
-        rows, joined = log.row_index, log.count_joining()
+        rows, joined = log.row_index, log.row_index.counts(log.idle)
         number = joined if joins else rows.size - joined
         some = (number > 0) & (rows.time_ns > log.start_ns)
         return cls(rows.time_ns[some], number[some])
@@ -74,7 +74,7 @@ class CountTrace:
         """Count live nodes at each row of a node log, including the ends of its window."""
         times = log.row_times_ns()
         row = np.searchsorted(times, np.maximum(log.row_index.time_ns, log.start_ns))
-        net = np.bincount(row, 2 * log.count_joining() - log.row_index.size, minlength=times.size)
+        net = np.bincount(row, 2 * log.row_index.counts(log.idle) - log.row_index.size, minlength=times.size)
         return cls(times, np.cumsum(net).astype(np.int64))
 
     def additions(self) -> ChangeTrace:

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InputError, LogError, OutputError, SettingsError, at_place, legible
-from bftrainer.files.opening import LOG_BYTES, Form, form_of, one_line, open_pickle, suffix_form
+from bftrainer.files.opening import LOG_BYTES, Form, form_of, one_line, suffix_form
 from bftrainer.files.text_files import LogRow, csv_rows, json_file, parse_text, write_csv
 from bftrainer.files.writing import replacing, replacing_together
-from bftrainer.legacy import Frame, read_pickled_frame, shorten
+from bftrainer.legacy import Frame, read_pickle_file, shorten
 from bftrainer.model import NodeLog, instant_ns, iso
 from bftrainer.model.node_log import BLOCK, Rows, check_node_names
 from bftrainer.model.type_checks import check_keys, require
@@ -304,8 +304,7 @@ def _read_parquet(path: Path, warn: Warn) -> NodeLog:
 
 def _read_pickled(path: Path, _: Warn) -> NodeLog:
     """Read a pickled (or gzipped, or tarred and pickled) DataFrame of node states."""
-    with open_pickle(path, LogError) as stream:
-        frame = read_pickled_frame(stream, str(path), LogError, "node names")
+    frame = read_pickle_file(path, LogError, "node names")
     with at_place(path, LogError):
         times, blocks = _index_times(frame), [np.empty(0, dtype=np.int64)]
         for node, cells in enumerate(frame.values):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import LogError
-from bftrainer.files.opening import DOCUMENT_BYTES, check_bytes, most_bytes
+from bftrainer.files.opening import DOCUMENT_BYTES, check_bytes
 from bftrainer.files.text_files import Block, line_blocks
 
 _ARRAY = re.compile(r'"(jobs|nodes|reservations)"\s*:\s*\[')
@@ -97,7 +97,7 @@ class SlurmDocument:
                     number += 1
                     yield kind, value if isinstance(value, dict) else {}
             text = text[at:]
-            check_bytes(self.path, len(text), most_bytes(DOCUMENT_BYTES), "in an object")
+            check_bytes(self.path, len(text), DOCUMENT_BYTES, "in an object")
         if not is_over:
             shown = f"{kind} that are malformed or cut off after {number:,}" if kind else "something else"
             raise LogError(f"{self.path}: Expected {' or '.join(self.kinds)} of Slurm in whole JSON, got {shown}.")

@@ -318,4 +318,4 @@ def idle_node_s(log: NodeLog, length_s: float) -> float:
     """Idle node-seconds of the first `length_s` of a log's window."""
     rows = log.row_index
     edges = np.clip(np.append(rows.time_ns, np.iinfo(np.int64).max) - log.start_ns, 0, round(length_s * NS_PER_S))
-    return float(np.cumsum(2 * log.count_joining() - rows.size) @ (np.diff(edges) / NS_PER_S))
+    return float(np.cumsum(2 * rows.counts(log.idle) - rows.size) @ (np.diff(edges) / NS_PER_S))

@@ -13,17 +13,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from bftrainer.errors import (
-    BftrainerError,
-    OutputError,
-    RunFailedError,
-    SettingsError,
-    SolverError,
-    escaped,
-    suggestion,
-)
+from bftrainer.errors import BftrainerError, OutputError, RunFailedError, SettingsError, SolverError, suggestion
 from bftrainer.files.directories import JOURNAL, ResultDirectory
-from bftrainer.files.text_files import json_file
 from bftrainer.files.writing import LineJournal, versions
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
 from bftrainer.model.records import RUN_SCHEMA, PowerRecord, Recording
@@ -211,7 +202,7 @@ class RunResult:
         from bftrainer.runs.run_files import convert_result
 
         output = Path(path)
-        write_page([convert_result(self, escaped(output.stem.removesuffix("-itrOut")))], output, force=force)
+        write_page([convert_result(self, output.stem.removesuffix("-itrOut"))], output, force=force)
         return output
 
     def __repr__(self) -> str:
@@ -405,10 +396,8 @@ def find_unfinished(directory: ResultDirectory) -> Beginning:
         shutil.copy2(in_results, path)
     journal = DecisionJournal(path)
     if journal.beginning is None:
-        summary, reason = directory.path / "summary.json", "no run"
-        if summary.exists():
-            is_partial = json_file(summary, OutputError).get("partial")
-            reason = "one whose decisions were not kept (--checkpoint-every 0)" if is_partial else "a finished run"
+        is_over = (directory.path / "summary.json").exists()
+        reason = "a finished run, or one without its decisions (--checkpoint-every 0)" if is_over else "no run"
         raise OutputError(f"{directory.path}: Expected an unfinished run to resume, found {reason}.")
     return journal.beginning
 

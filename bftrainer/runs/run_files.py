@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from pyarrow import csv
 
 from bftrainer.errors import OutputError, escaped
-from bftrainer.files.arrow import instants, make_column, open_native, parquet_file, texts
+from bftrainer.files.arrow import open_native, parquet_file
 from bftrainer.files.opening import translated
 from bftrainer.files.text_files import json_file
-from bftrainer.model import NS_PER_S, instant_ns, instants_ns, iso_column
+from bftrainer.model import NS_PER_S, instant_ns, instants_ns
 from bftrainer.model.columns import Coded, Lists, Table
 from bftrainer.model.records import PowerSample
+from bftrainer.model.type_checks import fault_text
 from bftrainer.replay.power_draw import value_at
 from bftrainer.report.comparison import run_names
 from bftrainer.report.finished_run import FinishedRun
@@ -38,10 +40,6 @@ if TYPE_CHECKING:
 
 TIME, REAL, COUNT, TEXT, FLAG = pa.timestamp("ns", tz="UTC"), pa.float64(), pa.int64(), pa.string(), pa.bool_()
 COUNTS, TEXTS = pa.list_(COUNT), pa.list_(TEXT)
-_HINTS = {
-    "missing": " A run of an earlier version is read by that version; or replay it again.",
-    "less_than_equal": " A newer one takes a newer version of bftrainer.",
-}
 Rows = Sequence[Any] | Mapping[str, Any]
 """Records, or columns by name."""
 
@@ -70,14 +68,42 @@ class Column:
     def array(self, rows: Rows, result: RunResult) -> pa.Array:
         """Make the column: times are seconds since the run's start, and lists of texts the numbers of tasks."""
         values = self.values(rows)
-        if self.kind == TIME:
-            return instants(result.start_ns, values)
         if isinstance(values, Coded):
             return texts(["kept" if name is Held.NOTHING else name for name in values.names], values.codes)
         if isinstance(values, Lists):
             flat = make_column(COUNT, values.values) if self.kind == COUNTS else texts(_names(result), values.values)
             return pa.ListArray.from_arrays(make_column(COUNT, values.offsets).cast(pa.int32()), flat)
-        return texts(values) if self.kind == TEXT else make_column(self.kind, values)
+        return texts(values) if self.kind == TEXT else make_column(self.kind, values, result.start_ns)
+
+
+# By buffers, as `pyarrow.array` imports pandas: 0.2 s and 32 MiB.
+def _column(kind: pa.DataType, values: NDArray[np.generic], missing: NDArray[np.bool_]) -> pa.Array:
+    """Values of a fixed width; null where `missing`."""
+    bits = pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    return pa.Array.from_buffers(kind, values.size, [bits, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def make_column(kind: pa.DataType, values: Sequence[float | None] | NDArray[Any], start_ns: int = 0) -> pa.Array:
+    """Column of numbers, flags, or times, which are seconds after a start.
+
+    Null for None, for what is not finite, and in arrays for integers below 0.
+    """
+    if kind in (REAL, TIME):
+        array = np.asarray(values, dtype=np.float64)
+        missing = ~np.isfinite(array)
+        return _column(kind, array if kind == REAL else instants_ns(start_ns, np.where(missing, 0.0, array)), missing)
+    if isinstance(values, np.ndarray):
+        return _column(COUNT, values.astype(np.int64, copy=False), values < 0)
+    missing = np.array([value is None for value in values], dtype=np.bool_)
+    return _column(COUNT, np.array([value or 0 for value in values], dtype=np.int64), missing).cast(kind)
+
+
+def texts(values: Sequence[str | None], which: NDArray[np.integer] | None = None) -> pa.Array:
+    """Column of strings: `values`, or those at the indices `which`; null for None, and where an index is negative."""
+    builder = pa.lib.StringBuilder()
+    builder.append_values(values)
+    column = builder.finish()
+    return column if which is None else column.take(_column(pa.int32(), which.astype(np.int32), which < 0))
 
 
 def _columns(kind: pa.DataType, names: str, prefix: str = "", only: str = "") -> list[Column]:
@@ -96,15 +122,17 @@ class RunTable:
     read: str = ""  # columns that pages and figures of finished runs show; with ? of those that may be null
 
     @property
-    def shown(self) -> dict[str, Column]:
-        """Columns that `FinishedRun` includes, by name."""
+    def shown(self) -> list[Column]:
+        """Columns that `FinishedRun` includes."""
         names = self.read.replace("?", "").split()
-        return {column.name: column for column in self.columns if column.name in names}
+        return [column for column in self.columns if column.name in names]
 
     def show(self, table: pa.Table) -> pa.Table:
-        """Columns that `FinishedRun` includes, under its names; null in those that the table lacks."""
-        nulls = pa.nulls(table.num_rows, pa.float64())
-        return pa.table({c.key: table[c.name] if c.name in table.column_names else nulls for c in self.shown.values()})
+        """Columns that `FinishedRun` includes, under its names, each of its type; only some may be null, or missing."""
+        nulls, has = pa.nulls(table.num_rows), table.column_names
+        columns = {c.key: nulls if c.only and c.name not in has else table[c.name] for c in self.shown}
+        fields = [pa.field(c.key, c.kind, f"{c.name}?" in self.read.split()) for c in self.shown]
+        return pa.table(columns).cast(pa.schema(fields))
 
     def columns_of(self, result: RunResult) -> list[Column]:
         """Columns that the result has."""
@@ -252,7 +280,7 @@ def write_run(result: RunResult, directory: Path) -> None:
         steps.write(line % tuple(column.name for column in columns))
         for events in STEPS.source(result):
             time_s, *figures = (column.values(events) for column in columns)
-            times = iso_column(instants_ns(result.start_ns, time_s))
+            times = np.datetime_as_string(instants_ns(result.start_ns, time_s).view("M8[ns]"), timezone="UTC")
             # Numbers are written as Python prints them.
             steps.writelines(map(line.__mod__, zip(*(column.tolist() for column in (times, *figures)), strict=True)))
     for table in run_tables(result)[1:]:
@@ -284,11 +312,9 @@ def read_summary(path: Path) -> dict[str, Any]:
         start_ns, end_ns = (instant_ns(summary[f"window_{which}"]) for which in ("start", "end"))
         if not math.isclose((end_ns - start_ns) / NS_PER_S, summary["window_s"], rel_tol=1e-9, abs_tol=1e-6):
             raise ValueError(f"they are not window_s apart, {summary['window_s']:g} s")
-    except ValidationError as faults:
-        fault = faults.errors()[0]
-        place = ": ".join(filter(None, (str(file), ".".join(map(str, fault["loc"])))))
-        hint = _HINTS.get(fault["type"], f" It is {str(fault['input'])[:80]!r}.")
-        raise OutputError(f"{place}: {fault['msg']}.{hint}") from None
+    except ValidationError as fault:
+        reason = fault_text(fault).removesuffix(".")
+        raise OutputError(f"{file}: {reason}. A run of another version is read by that version.") from None
     except (ValueError, OverflowError) as error:
         raise OutputError(f"{file}: window_start, window_end: Expected times ({error}).") from None
     return summary
@@ -314,8 +340,6 @@ def load_options(directory: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
     inputs = {name: entry["path"] for name, entry in find_inputs(directory, summary)}
     if not {"node_log", "tasks"} <= inputs.keys():
         raise OutputError(f"{directory}: Expected a run whose inputs are files.")
-    if settings.get("foresight", "none") != "none":
-        raise OutputError(f"{directory}: Expected a run without foresight, which no replay has any more.")
     options = {name: settings[name] for name in OPTIONS if name in settings}
     options |= {name: path for name, path in inputs.items() if name in OPTIONS}
     since = settings.get("since")
@@ -331,7 +355,11 @@ def read_runs(paths: Sequence[Path]) -> list[FinishedRun]:
 def read_run(path: Path, name: str | None = None) -> FinishedRun:
     """Read all that pages and figures show of a run: `OutputError` if a file is missing, damaged or another's."""
     summary = read_summary(path)
-    tables = {Path(table.file).stem: table.show(read_shown_columns(path / table.file, table)) for table in SHOWN}
+    tables = {}
+    for table in SHOWN:
+        rows = read_run_rows(path / table.file, table, [column.name for column in table.shown])
+        with _table_expected(path / table.file):
+            tables[Path(table.file).stem] = table.show(rows)
     return FinishedRun.from_tables(name or run_names([path])[0], summary, tables)
 
 
@@ -339,16 +367,7 @@ def convert_result(result: RunResult, name: str) -> FinishedRun:
     """A result as if read from its files."""
     summary = json.loads(json.dumps(result.summary()))  # converted as in its file
     tables = {Path(table.file).stem: table.show(table.of(result)) for table in SHOWN}
-    return FinishedRun.from_tables(name, summary, tables)
-
-
-def read_shown_columns(path: Path, schema: RunTable) -> pa.Table:
-    """Read the columns of a file that pages show, each of its type, with values where there must be some."""
-    table = read_run_rows(path, schema, list(schema.shown))
-    with _table_expected(path):
-        shown = [column for column in schema.shown.values() if not column.only or column.name in table.column_names]
-        fields = [pa.field(column.name, column.kind, f"{column.name}?" in schema.read.split()) for column in shown]
-        return table.select([column.name for column in shown]).cast(pa.schema(fields))
+    return FinishedRun.from_tables(escaped(name), summary, tables)
 
 
 def read_run_rows(path: Path, schema: RunTable, columns: Sequence[str] | None = None) -> pa.Table:

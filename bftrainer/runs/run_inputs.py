@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -16,10 +17,10 @@ from bftrainer.errors import InvalidTaskError, SettingsError, SolverError, at_pl
 from bftrainer.files.opening import SAMPLE_NODE_LOG, SAMPLE_TASKS, file_stamp, sample_path
 from bftrainer.files.text_files import number_cell, table_rows
 from bftrainer.files.writing import file_source
-from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, instant_ns
+from bftrainer.model import NS_PER_S, NodeLog, TaskSpec
 from bftrainer.nodelogs import read_node_log
 from bftrainer.nodelogs.edit import filter_log, note_unknown_ages, partitions_of, read_departures
-from bftrainer.nodelogs.node_log_files import metadata_path
+from bftrainer.nodelogs.node_log_files import instant_cell, metadata_path
 from bftrainer.nodelogs.node_spans import nanoseconds
 from bftrainer.objectives import get_objective
 from bftrainer.replay import Settings
@@ -208,11 +209,6 @@ def _offer_log(node_log: Path | NodeLog, config: ReplayConfig, notes: list[str])
     return windows[0], windows[1] if after_ns else None
 
 
-def log_start_ns(config: ReplayConfig) -> int:
-    """Start of the log of a configuration, whatever part of it is replayed; nanoseconds since the Unix epoch."""
-    return load_inputs(replace(config, since=None, until=None, baseline=False)).log.start_ns
-
-
 def _sources(
     config: ReplayConfig, node_log: Path | NodeLog, task_set: TaskSet
 ) -> dict[str, dict[str, str] | list[dict[str, str]] | None]:
@@ -311,16 +307,10 @@ def read_series(path: Path, column: str, start_ns: int, window_s: float) -> Step
 
 def _time(where: str, cell: str, start_ns: int) -> float:
     """Seconds since the window's start of such a number, or of a time."""
-    try:
-        seconds = float(cell)
-    except ValueError:
-        seconds = math.nan  # not a number, perhaps a date
-    if math.isfinite(seconds):
-        return seconds
-    try:
-        return (instant_ns(cell.strip()) - start_ns) / NS_PER_S
-    except (ValueError, OverflowError):
-        raise SettingsError(f"{where}, column time: Expected an ISO time or seconds, got {cell!r}.") from None
+    with suppress(ValueError):  # not a number, perhaps a date
+        if math.isfinite(seconds := float(cell)):
+            return seconds
+    return (instant_cell(where, "time", cell.strip(), SettingsError) - start_ns) / NS_PER_S
 
 
 def read_steps(value: float | Path | None, column: str, log: NodeLog) -> Steps | None:

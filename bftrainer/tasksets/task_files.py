@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import InvalidTaskError, OutputError, SettingsError, legible, unused_options
-from bftrainer.files.opening import DOCUMENT_BYTES, Form, form_of, one_line, open_pickle, suffix_form
+from bftrainer.files.opening import DOCUMENT_BYTES, Form, form_of, one_line, suffix_form
 from bftrainer.files.text_files import SCHEMA, toml_tables
 from bftrainer.files.writing import replacing, replacing_together
-from bftrainer.legacy import label_texts, read_pickled_frame, shorten
+from bftrainer.legacy import label_texts, read_pickle_file, shorten
 from bftrainer.model import ScalingCurve, TaskSpec, TuningSpec, instant_ns, iso
 from bftrainer.model.task import SAVING_FIELDS, NodePoints
 from bftrainer.model.type_checks import check_keys, convert_fields, make_record, require, whole_number
@@ -399,8 +399,7 @@ def scalability_path(bounds_path: Path) -> Path | None:
 
 def _read_frame(path: Path, columns: Mapping[str, str]) -> list[Draft]:
     """Drafts of the rows of a pickled frame: name, submission, and the values of the columns by their fields."""
-    with open_pickle(path, InvalidTaskError, DOCUMENT_BYTES) as stream:
-        frame = read_pickled_frame(stream, str(path), InvalidTaskError)
+    frame = read_pickle_file(path, InvalidTaskError, usual=DOCUMENT_BYTES)
     needed = (*columns, "Tsub")
     missing = [column for column in needed if column not in frame.columns]
     if missing:

@@ -178,7 +178,7 @@ def test_archives_of_other_kinds(tmp_path, after, byte):
 
 def test_endless_lines_are_refused(tmp_path, monkeypatch):
     """A file without line ends does not fill the memory."""
-    monkeypatch.setattr(text_files, "most_bytes", lambda _: 100)
+    monkeypatch.setattr(text_files, "DOCUMENT_BYTES", 100)
     packed(tmp_path / "log", b"x" * 101)
     with pytest.raises(InputError, match=r"log: Expected at most 0 MiB in a line, got more; BFTRAINER_MAX_GIB raises"):
         list(line_blocks(tmp_path / "log"))

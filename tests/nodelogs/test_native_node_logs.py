@@ -252,7 +252,7 @@ def test_damaged_parquet(tmp_path):
     rows, footer = small().node.size, content.index(b"schema")  # its root; the count of rows stands after it
     at = content.index(bytes((0x16, 2 * rows, 0x19)), footer) + 1  # a 64-bit field, zigzag; then the list of parts
     path.write_bytes(content[:at] + bytes((2 * rows - 2,)) + content[at + 1 :])
-    with pytest.raises(LogError, match=rf"damaged one \(its footer counts {rows - 1} rows, its parts {rows}\)"):
+    with pytest.raises(LogError, match=rf"damaged one: its footer counts {rows - 1} rows, its parts {rows}\."):
         read_node_log(path)
 
 

@@ -125,7 +125,7 @@ def test_steps_are_the_values_of_an_interval(steps, begin_s):
         ("time,power_w\n", "Expected rows, found none."),
         ("time,power_w\n0,-1\n", "cap.csv:2: Expected power_w of 0 or more, got -1."),
         ("time,power_w\n0,nan\n", "cap.csv:2: Expected power_w to be a finite number, got 'nan'."),
-        ("time,power_w\nsoon,1\n", "cap.csv:2, column time: Expected an ISO time or seconds, got 'soon'."),
+        ("time,power_w\nsoon,1\n", "cap.csv:2: Expected time to be an ISO date and time, got 'soon'."),
         ("time,power_w\n0,1\n0,2\n", "cap.csv:3: Expected times that increase, got 0 s after 0 s."),
         ("time,power_w\n5,1\n", "Expected values from the window's start to its end at 100 s, got them from 5 s."),
         ("time,power_w\n0,1\n40,1\n", "to its end at 100 s, got them from 0 s to 80 s."),

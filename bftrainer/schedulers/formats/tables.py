@@ -18,8 +18,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError, suggestion
+from bftrainer.files.arrow import JobTable
 from bftrainer.files.opening import one_line
-from bftrainer.files.text_files import JobTable, LogRow, head
+from bftrainer.files.text_files import LogRow, head
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.hostlist import MOST_NODES, expand_hostlist, numbers, outer_parts
 from bftrainer.nodelogs.inventory import inventory_paths, is_out_of_service, state_words

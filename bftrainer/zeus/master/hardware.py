@@ -16,8 +16,9 @@ from typing import Annotated, Any, Protocol
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 
 from bftrainer.errors import SettingsError
-from bftrainer.files.text_files import fault_text, json_file
+from bftrainer.files.text_files import json_file
 from bftrainer.files.writing import replacing
+from bftrainer.model.type_checks import fault_text
 from bftrainer.plugins import require_extra
 
 # Distance between the power limits that are tried, from the highest down.

@@ -19,8 +19,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from bftrainer.errors import OutputError, TuningInputError
-from bftrainer.files.text_files import fault_text
 from bftrainer.files.writing import LineJournal
+from bftrainer.model.type_checks import fault_text
 from bftrainer.plugins import full_name
 from bftrainer.zeus.master.script import RunSettings, TrainingReport, check_table
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, check_seed, default_first

@@ -29,7 +29,8 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic_core import PydanticKnownError
 
 from bftrainer.errors import BftrainerError, InputError, OutputError, TuningError, TuningInputError
-from bftrainer.files.text_files import fault_text, json_file, toml_file
+from bftrainer.files.text_files import json_file, toml_file
+from bftrainer.model.type_checks import fault_text
 from bftrainer.zeus.master.hardware import (
     Gpus,
     Hardware,

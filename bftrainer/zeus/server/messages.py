@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticKnownError
 
 from bftrainer.errors import TuningInputError, UnusableValueError, suggestion
-from bftrainer.files.text_files import fault_text
+from bftrainer.model.type_checks import fault_text
 
 # Names are keys of a database, whose indexes are limited in length.
 NAME_LENGTH = 400

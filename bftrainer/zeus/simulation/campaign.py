@@ -19,8 +19,9 @@ from pydantic import ValidationError
 
 from bftrainer.errors import BftrainerError, InputError, OutputError, SettingsError, TuningInputError, suggestion
 from bftrainer.files.opening import sample_path
-from bftrainer.files.text_files import fault_text, toml_tables
+from bftrainer.files.text_files import toml_tables
 from bftrainer.files.writing import file_source, replacing, versions
+from bftrainer.model.type_checks import fault_text
 from bftrainer.parallel import in_order, usable_processors
 from bftrainer.zeus.policies.job import HistoryEntry, Job, JobSettings, check_knobs
 from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer, power_limit_optimizer
