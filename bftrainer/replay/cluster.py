@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -21,6 +22,9 @@ from bftrainer.model import Decision, TaskSpec, rounding_s
 from bftrainer.model.records import Overrun
 from bftrainer.replay.allocator_settings import BUSY, FREE, Settings, Status
 from bftrainer.replay.cluster_task import ClusterTask, SavingTask
+
+_LEAST_SHARE = 15 / 16
+"""Share of the time until a task's completion in which it does not complete, however times and progress are rounded."""
 
 
 class Due(NamedTuple):
@@ -39,7 +43,7 @@ class ClusterChange:
     time_s: float
     elapsed_s: float  # since the instant before
     tasks: tuple[ClusterTask, ...]  # those that were active before; each knows what it did in the span and what it lost
-    unsteady: list[ClusterTask] = field(default_factory=list)  # those of them that changed in the span before, or save
+    charged: list[ClusterTask] = field(default_factory=list)  # those whose rescaling, saving or giving back was booked
     joined: int = 0  # nodes that entered the pool, and that left it
     left: int = 0
     completed: list[ClusterTask] = field(default_factory=list)
@@ -136,6 +140,7 @@ class Cluster:
         self.pool = 0  # number of idle nodes, held or free
         self.owner = [BUSY] * nodes  # number of the task that holds each node, or FREE or BUSY
         self.free = list[int]()  # ascending
+        self.is_start_paid = settings.startup_cost == "full"
         self.order = self.make_order()  # which nodes tasks give up, and which they take
         self.tasks = list[ClusterTask]()  # in file order
         self.active = list[ClusterTask]()  # in order of admission
@@ -188,26 +193,20 @@ class Cluster:
         # Rounding may leave progress slightly above the work: such a task completes now, not in the past.
         now_s = self.time_s
         shortest_s = max(min([seconds for seconds, _ in remaining]), 0.0)
-        self._no_completion_before_s = now_s + shortest_s / 2.0  # half of it, so that rounding does not matter
+        self._no_completion_before_s = now_s + _LEAST_SHARE * shortest_s
         first_s = now_s + shortest_s
         if first_s > until_s:
             return None
         last_s = first_s + rounding_s(first_s)
         return Due(first_s, completed=[task for seconds, task in remaining if now_s + seconds <= last_s])
 
-    def _note_rate(self, task: ClusterTask) -> None:
-        """Note that a task has another rate, or other work to do, and so another time of completion."""
-        task.is_steady = False
-        if task.rate > 0 and (before_s := self.time_s + task.remaining_s() / 2.0) < self._no_completion_before_s:
-            self._no_completion_before_s = before_s
-
     def advance(self, time_s: float) -> None:
         """Book the time since the last instant for each active task."""
-        begin_s, tasks, unsteady = self.time_s, tuple(self.active), list[ClusterTask]()
+        begin_s, tasks, charged = self.time_s, tuple(self.active), list[ClusterTask]()
         elapsed_s = time_s - begin_s
-        for task in self.change.unsteady:
+        for task in self.change.charged:
             task.rescale_booked = task.give_back_booked = 0.0  # these were of another span
-        self.change = ClusterChange(time_s, elapsed_s, tasks, unsteady)
+        self.change = ClusterChange(time_s, elapsed_s, tasks, charged)
         if self.is_noticing:
             self._span_start_s, self._completions_s = begin_s, [task.completion_s(begin_s) for task in tasks]
         for task in tasks:
@@ -219,9 +218,8 @@ class Cluster:
                     task.progress = after = before + elapsed_s * rate
                     task.gross = after - before
                     task.node_s += task.span_nodes * elapsed_s
-            else:
-                task.advance(begin_s, time_s)
-                unsteady.append(task)
+            elif task.advance(begin_s, time_s):
+                charged.append(task)
         self.time_s = time_s
 
     def complete(self, tasks: Iterable[ClusterTask]) -> None:
@@ -265,8 +263,9 @@ class Cluster:
         task.nodes, task.rate, task.is_steady = [], 0.0, False
 
     def _add_free(self, nodes: Sequence[int]) -> None:
+        owner = self.owner
         for node in nodes:
-            self.owner[node] = FREE
+            owner[node] = FREE
         if len(nodes) < 8:
             for node in nodes:
                 insort(self.free, node)
@@ -276,18 +275,16 @@ class Cluster:
 
     def remove_nodes(self, nodes: Sequence[int]) -> None:
         """Let idle nodes leave the pool; a task that loses some pays once and keeps the rest."""
-        owner, free, lost = self.owner, self.free, self.change.lost
+        owner, lost = self.owner, defaultdict[int, list[int]](list)
         for node in nodes:
-            holder = owner[node]
-            if holder == FREE:
-                del free[bisect_left(free, node)]
-            else:
-                lost.setdefault(holder, []).append(node)
+            lost[owner[node]].append(node)
             owner[node] = BUSY
+        remove_all(self.free, lost.pop(FREE, ()))
+        self.change.lost = lost
+        tasks, now_s, notice_until_s = self.tasks, self.time_s, self.order.notice_until_s
         for number, gone in lost.items():
-            task = self.tasks[number]
-            notice_s = self.order.notice_until_s(gone, self.time_s)
-            task.lose_nodes(gone if len(gone) < 4 else set(gone), self.time_s, notice_s)
+            task = tasks[number]
+            task.lose_nodes(gone, now_s, notice_until_s(gone, now_s))
             if task.rate > task.span_rate:  # else it completes later than it would have
                 self._no_completion_before_s = -math.inf
         self.pool -= len(nodes)
@@ -361,7 +358,6 @@ class Cluster:
                     self._charge_give_back(task)
                 else:
                     self.charge_rescale(task, len(task.nodes) + more)
-                    task.rescales += len(task.nodes) >= task.spec.min_nodes
                 if more < 0:
                     task.nodes = list(task.nodes)  # snapshots hold the old one
                     removed[task] = self._release_some(task.nodes, -more, departing_kinds)
@@ -375,10 +371,11 @@ class Cluster:
                     self._give(task, chosen)
                 self._start(task)
             adopted.added, adopted.removed = added, removed
-        for task in {self.tasks[number] for number in self.change.lost}.difference(adopted.added, adopted.removed):
-            if task.span_rate > 0:  # it was hit
-                task.resume()
-                self._note_rate(task)
+        for number in self.change.lost:
+            task = self.tasks[number]
+            # It was hit and runs on, but has not been started above.
+            if task.rate > 0 and task.span_rate > 0 and task not in adopted.added and task not in adopted.removed:
+                self._start(task)
         return adopted
 
     def _release_some(self, nodes: list[int], count: int, departing_kinds: Collection[object]) -> list[int]:
@@ -420,23 +417,28 @@ class Cluster:
         owner, number = self.owner, task.number
         for node in nodes:
             owner[node] = number
-        task.nodes = sorted((*task.nodes, *nodes))
+        task.nodes = held = [*task.nodes, *nodes]
+        held.sort()
 
     def _start(self, task: ClusterTask) -> None:
         """Let a task run on the nodes that it now has."""
-        task.rate = rate = task.rate_on(len(task.nodes))
-        if task.started_s is None and rate > 0:
-            task.started_s = self.time_s
         task.resume()
-        self._note_rate(task)
+        if task.rate > 0:
+            now_s = self.time_s
+            if task.started_s is None:
+                task.started_s = now_s
+            not_before_s = now_s + _LEAST_SHARE * task.remaining_s()
+            if not_before_s < self._no_completion_before_s:
+                self._no_completion_before_s = not_before_s
 
     def charge_rescale(self, task: ClusterTask, count: int) -> None:
         """Let a task pay for its change to a count: seconds at its present rate; a start is free, as published."""
         spec, before, rate, rescaling_s = task.spec, len(task.nodes), 0.0, 0.0
         if before >= spec.min_nodes:
+            task.rescales += 1
             grow_s, shrink_s = spec.change_s(before)
             rate, rescaling_s = spec.rates.item(before), grow_s if count > before else shrink_s
-        elif self.settings.startup_cost == "full" and count > before:
+        elif self.is_start_paid and count > before:
             rate, rescaling_s = spec.rates.item(count), float(spec.start_s(count))
         task.rescaling_s, task.pending = rescaling_s, rate * rescaling_s
 
@@ -474,7 +476,8 @@ class Cluster:
             task.forget_offers()
         if task.rate > 0:
             task.rate = task.rate_on(len(task.nodes))
-        self._note_rate(task)
+        task.is_steady = False
+        self._no_completion_before_s = -math.inf
 
     def activate_again(self, task: ClusterTask) -> None:
         """Let a task that has ended wait to be admitted again, at the next instant."""
@@ -557,6 +560,7 @@ class PublishedCluster(Cluster):
         if not before:
             super().charge_rescale(task, count)
             return
+        task.rescales += before >= task.spec.min_nodes
         grow_s, shrink_s = task.spec.change_s(before)
         task.rescaling_s = grow_s if count > before else shrink_s
         task.pending = task.spec.rates.item(before) * task.rescaling_s
