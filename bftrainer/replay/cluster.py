@@ -187,18 +187,18 @@ class Cluster:
         """When active tasks complete next at the present rates; None if none does until then, or it is only noticed."""
         if self.is_noticing or until_s < self._no_completion_before_s:
             return None
-        remaining = [(task.remaining_s(), task) for task in self.active if task.rate > 0]
-        if not remaining:
-            return None
+        now_s, last_s = self.time_s, until_s + rounding_s(until_s)
+        running = [task for task in self.active if task.rate > 0.0]
+        near = [(task.remaining_s(), task) for task in running if task.not_done_before_s <= last_s]
+        for seconds, task in near:
+            task.not_done_before_s = now_s + _LEAST_SHARE * seconds
+        self._no_completion_before_s = min([task.not_done_before_s for task in running], default=math.inf)
         # Rounding may leave progress slightly above the work: such a task completes now, not in the past.
-        now_s = self.time_s
-        shortest_s = max(min([seconds for seconds, _ in remaining]), 0.0)
-        self._no_completion_before_s = now_s + _LEAST_SHARE * shortest_s
-        first_s = now_s + shortest_s
-        if first_s > until_s:
+        first_s = now_s + max(min([seconds for seconds, _ in near], default=math.inf), 0.0)
+        if first_s > until_s or not near:
             return None
         last_s = first_s + rounding_s(first_s)
-        return Due(first_s, completed=[task for seconds, task in remaining if now_s + seconds <= last_s])
+        return Due(first_s, completed=[task for seconds, task in near if now_s + seconds <= last_s])
 
     def advance(self, time_s: float) -> None:
         """Book the time since the last instant for each active task."""
@@ -210,12 +210,11 @@ class Cluster:
         if self.is_noticing:
             self._span_start_s, self._completions_s = begin_s, [task.completion_s(begin_s) for task in tasks]
         for task in tasks:
-            rate = task.rate
-            if task.is_steady and rate == task.span_rate:
+            if task.is_steady:
                 # As `ClusterTask.advance`, less what stays as it is: this loop is most of the cost of many tasks.
                 if task.span_nodes:
                     task.span_progress = before = task.progress
-                    task.progress = after = before + elapsed_s * rate
+                    task.progress = after = before + elapsed_s * task.rate
                     task.gross = after - before
                     task.node_s += task.span_nodes * elapsed_s
             elif task.advance(begin_s, time_s):
@@ -286,7 +285,7 @@ class Cluster:
             task = tasks[number]
             task.lose_nodes(gone, now_s, notice_until_s(gone, now_s))
             if task.rate > task.span_rate:  # else it completes later than it would have
-                self._no_completion_before_s = -math.inf
+                task.not_done_before_s = self._no_completion_before_s = -math.inf
         self.pool -= len(nodes)
         self.change.left = len(nodes)
 
@@ -427,7 +426,7 @@ class Cluster:
             now_s = self.time_s
             if task.started_s is None:
                 task.started_s = now_s
-            not_before_s = now_s + _LEAST_SHARE * task.remaining_s()
+            task.not_done_before_s = not_before_s = now_s + _LEAST_SHARE * task.remaining_s()
             if not_before_s < self._no_completion_before_s:
                 self._no_completion_before_s = not_before_s
 
@@ -477,7 +476,7 @@ class Cluster:
         if task.rate > 0:
             task.rate = task.rate_on(len(task.nodes))
         task.is_steady = False
-        self._no_completion_before_s = -math.inf
+        task.not_done_before_s = self._no_completion_before_s = -math.inf
 
     def activate_again(self, task: ClusterTask) -> None:
         """Let a task that has ended wait to be admitted again, at the next instant."""

@@ -74,7 +74,8 @@ class ClusterTask:
     give_back_cost: float = 0.0
     earlier_work: float = 0.0  # of runs that ended short of their target
     is_stopped: bool = False  # given up when such a run had just ended
-    is_steady: bool = False  # nothing but perhaps its rate has changed since the last span began
+    not_done_before_s: float = -math.inf  # when its work may be done at the earliest, if it runs
+    is_steady: bool = False  # it goes on as in the last span, in which nothing was booked
     offers: Any = field(default_factory=dict)  # options computed before: `bftrainer.replay.value_tables.Offers`
 
     def __post_init__(self) -> None:
@@ -99,26 +100,26 @@ class ClusterTask:
 
     def advance(self, begin_s: float, end_s: float) -> bool:
         """Book a span, ``progress += (end - begin) rate - pending``; whether that cost anything."""
-        pending, elapsed_s = self.pending, end_s - begin_s
         self.span_nodes = nodes = len(self.nodes)
         self.span_rate = rate = self.rate
         self.span_spec = self.spec
         self.span_progress = before = after = self.progress
-        self.rescale_booked = self.preemption_loss = self.give_back_booked = 0.0
+        self.is_steady, self.preemption_loss, pending = True, 0.0, self.pending
         if nodes or pending:
+            elapsed_s = end_s - begin_s
             self.progress = after = before + elapsed_s * rate - pending
             self.node_s += nodes * elapsed_s
-        if pending:
-            self.pending = 0.0
-            if self.is_giving_back:
-                self.give_back_booked = pending
-                self.give_back_cost += pending
-            else:
-                self.rescale_booked = pending
-                self.rescale_cost += pending
-        self.is_steady, self.is_giving_back = True, False
-        self.gross = after - before + pending  # as `settle`, where nothing else was booked
-        return pending != 0.0
+        self.gross = after - before + pending  # as `settle`, where nothing else is booked
+        if not (pending or self.is_giving_back):
+            return False
+        self.pending = 0.0
+        if self.is_giving_back:
+            self.is_giving_back, self.give_back_booked = False, pending
+            self.give_back_cost += pending
+        else:
+            self.rescale_booked = pending
+            self.rescale_cost += pending
+        return True
 
     def lose_nodes(self, gone: Collection[int], now_s: float, notice_s: float = 0.0) -> None:
         """Lose nodes to the scheduler, known so long before, which costs once, whatever their number."""
