@@ -202,8 +202,9 @@ class Cluster:
 
     def advance(self, time_s: float) -> None:
         """Book the time since the last instant for each active task."""
-        begin_s, tasks, charged = self.time_s, tuple(self.active), list[ClusterTask]()
+        begin_s, tasks = self.time_s, tuple(self.active)
         elapsed_s = time_s - begin_s
+        charged: list[ClusterTask] = []
         for task in self.change.charged:
             task.rescale_booked = task.give_back_booked = 0.0  # these were of another span
         self.change = ClusterChange(time_s, elapsed_s, tasks, charged)
@@ -274,7 +275,8 @@ class Cluster:
 
     def remove_nodes(self, nodes: Sequence[int]) -> None:
         """Let idle nodes leave the pool; a task that loses some pays once and keeps the rest."""
-        owner, lost = self.owner, defaultdict[int, list[int]](list)
+        owner = self.owner
+        lost: defaultdict[int, list[int]] = defaultdict(list)
         for node in nodes:
             lost[owner[node]].append(node)
             owner[node] = BUSY
