@@ -282,10 +282,11 @@ class Cluster:
             owner[node] = BUSY
         remove_all(self.free, lost.pop(FREE, ()))
         self.change.lost = lost
-        tasks, now_s, notice_until_s = self.tasks, self.time_s, self.order.notice_until_s
+        now_s = self.time_s
         for number, gone in lost.items():
-            task = tasks[number]
-            task.lose_nodes(gone, now_s, notice_until_s(gone, now_s))
+            task = self.tasks[number]
+            notice_s = self.order.notice_until_s(gone, now_s) if task.spec.saves else 0.0
+            task.lose_nodes(gone, now_s, notice_s)
             if task.rate > task.span_rate:  # else it completes later than it would have
                 task.not_done_before_s = self._no_completion_before_s = -math.inf
         self.pool -= len(nodes)
@@ -358,7 +359,7 @@ class Cluster:
                 if is_giving_back and more < 0:
                     self._charge_give_back(task)
                 else:
-                    self.charge_rescale(task, len(task.nodes) + more)
+                    self.charge_rescale(task, more)
                 if more < 0:
                     task.nodes = list(task.nodes)  # snapshots hold the old one
                     removed[task] = self._release_some(task.nodes, -more, departing_kinds)
@@ -375,7 +376,7 @@ class Cluster:
         for number in self.change.lost:
             task = self.tasks[number]
             # It was hit and runs on, but has not been started above.
-            if task.rate > 0 and task.span_rate > 0 and task not in adopted.added and task not in adopted.removed:
+            if task.rate > 0.0 and task.span_rate > 0.0 and task not in adopted.added and task not in adopted.removed:
                 self._start(task)
         return adopted
 
@@ -424,7 +425,7 @@ class Cluster:
     def _start(self, task: ClusterTask) -> None:
         """Let a task run on the nodes that it now has."""
         task.resume()
-        if task.rate > 0:
+        if task.rate > 0.0:
             now_s = self.time_s
             if task.started_s is None:
                 task.started_s = now_s
@@ -432,15 +433,15 @@ class Cluster:
             if not_before_s < self._no_completion_before_s:
                 self._no_completion_before_s = not_before_s
 
-    def charge_rescale(self, task: ClusterTask, count: int) -> None:
-        """Let a task pay for its change to a count: seconds at its present rate; a start is free, as published."""
+    def charge_rescale(self, task: ClusterTask, more: int) -> None:
+        """Let a task pay for so many more nodes: seconds at its present rate; a start is free, as published."""
         spec, before, rate, rescaling_s = task.spec, len(task.nodes), 0.0, 0.0
         if before >= spec.min_nodes:
             task.rescales += 1
             grow_s, shrink_s = spec.change_s(before)
-            rate, rescaling_s = spec.rates.item(before), grow_s if count > before else shrink_s
-        elif self.is_start_paid and count > before:
-            rate, rescaling_s = spec.rates.item(count), float(spec.start_s(count))
+            rate, rescaling_s = spec.rates.item(before), grow_s if more > 0 else shrink_s
+        elif self.is_start_paid and more > 0:
+            rate, rescaling_s = spec.rates.item(before + more), float(spec.start_s(before + more))
         task.rescaling_s, task.pending = rescaling_s, rate * rescaling_s
 
     def adopt_random(
@@ -475,7 +476,7 @@ class Cluster:
         task.spec = spec
         if not task.modes:
             task.forget_offers()
-        if task.rate > 0:
+        if task.rate > 0.0:
             task.rate = task.rate_on(len(task.nodes))
         task.is_steady = False
         task.not_done_before_s = self._no_completion_before_s = -math.inf
@@ -555,15 +556,15 @@ class PublishedCluster(Cluster):
         """Times at which tasks are submitted, or noticed without a row of the log: at the window's start."""
         return {0.0} if self.is_noticing else super().submission_times_s()
 
-    def charge_rescale(self, task: ClusterTask, count: int) -> None:
-        """Let a task pay for its change to a count, also below its minimum."""
+    def charge_rescale(self, task: ClusterTask, more: int) -> None:
+        """Let a task pay for so many more nodes, also below its minimum."""
         before = len(task.nodes)
         if not before:
-            super().charge_rescale(task, count)
+            super().charge_rescale(task, more)
             return
         task.rescales += before >= task.spec.min_nodes
         grow_s, shrink_s = task.spec.change_s(before)
-        task.rescaling_s = grow_s if count > before else shrink_s
+        task.rescaling_s = grow_s if more > 0 else shrink_s
         task.pending = task.spec.rates.item(before) * task.rescaling_s
 
     def count_preempted(self, change: ClusterChange) -> int:

@@ -154,7 +154,7 @@ class ClusterTask:
 
     def completion_s(self, now_s: float) -> float:
         """When its work is done at its present rate, not before `now_s`: rounding may leave it slightly negative."""
-        return now_s + max(self.remaining_s(), 0.0) if self.rate > 0 else math.inf
+        return now_s + max(self.remaining_s(), 0.0) if self.rate > 0.0 else math.inf
 
     def hit_loss_s(self, count: int, notice_s: float) -> float:  # noqa: ARG002
         """Seconds of progress that losing nodes is expected to cost on so many nodes, if it is known so long before."""
