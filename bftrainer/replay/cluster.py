@@ -50,8 +50,8 @@ class ClusterChange:
     retrying: list[ClusterTask] = field(default_factory=list)  # whose run ended short of its target: they start again
     failed: list[ClusterTask] = field(default_factory=list)  # given up
     admitted: list[ClusterTask] = field(default_factory=list)
-    lost: dict[int, list[int]] = field(default_factory=dict)  # by number of the task: its nodes that left
-    freed: dict[int, list[int]] = field(default_factory=dict)  # by number of a task that ended: its nodes
+    lost: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))  # by task: its nodes that left
+    freed: dict[int, list[int]] = field(default_factory=dict)  # by task that ended: its nodes
     overruns: tuple[Overrun, ...] = ()  # those that had done their work before, where completions are only noticed
     is_event: bool = True  # False if nothing happens: at the mere end of the replay
 
@@ -275,18 +275,15 @@ class Cluster:
 
     def remove_nodes(self, nodes: Sequence[int]) -> None:
         """Let idle nodes leave the pool; a task that loses some pays once and keeps the rest."""
-        owner = self.owner
-        lost: defaultdict[int, list[int]] = defaultdict(list)
+        owner, lost = self.owner, self.change.lost
         for node in nodes:
             lost[owner[node]].append(node)
             owner[node] = BUSY
         remove_all(self.free, lost.pop(FREE, ()))
-        self.change.lost = lost
-        now_s = self.time_s
         for number, gone in lost.items():
             task = self.tasks[number]
-            notice_s = self.order.notice_until_s(gone, now_s) if task.spec.saves else 0.0
-            task.lose_nodes(gone, now_s, notice_s)
+            notice_s = self.order.notice_until_s(gone, self.time_s) if task.spec.saves else 0.0
+            task.lose_nodes(gone, self.time_s, notice_s)
             if task.rate > task.span_rate:  # else it completes later than it would have
                 task.not_done_before_s = self._no_completion_before_s = -math.inf
         self.pool -= len(nodes)
@@ -426,10 +423,9 @@ class Cluster:
         """Let a task run on the nodes that it now has."""
         task.resume()
         if task.rate > 0.0:
-            now_s = self.time_s
             if task.started_s is None:
-                task.started_s = now_s
-            task.not_done_before_s = not_before_s = now_s + _LEAST_SHARE * task.remaining_s()
+                task.started_s = self.time_s
+            task.not_done_before_s = not_before_s = self.time_s + _LEAST_SHARE * task.remaining_s()
             if not_before_s < self._no_completion_before_s:
                 self._no_completion_before_s = not_before_s
 
@@ -483,7 +479,8 @@ class Cluster:
 
     def activate_again(self, task: ClusterTask) -> None:
         """Let a task that has ended wait to be admitted again, at the next instant."""
-        task.status, task.completed_s, task.offers = Status.WAITING, None, {}
+        task.status, task.completed_s = Status.WAITING, None
+        task.forget_offers()
         insort(self._queue, task.number)
 
     def fail(self, tasks: Sequence[ClusterTask]) -> list[ClusterTask]:

@@ -77,6 +77,7 @@ class ClusterTask:
     not_done_before_s: float = -math.inf  # when its work may be done at the earliest, if it runs
     is_steady: bool = False  # it goes on as in the last span, in which nothing was booked
     offers: Any = field(default_factory=dict)  # options computed before: `bftrainer.replay.value_tables.Offers`
+    options: Any = None  # those of its present count, if they are computed and depend on the count alone
 
     def __post_init__(self) -> None:
         self.span_spec = self.spec
@@ -88,7 +89,7 @@ class ClusterTask:
 
     def forget_offers(self) -> None:
         """Let its options be computed again, as they may be others."""
-        self.offers = {}
+        self.offers, self.options = {}, None
 
     def rate_on(self, count: int) -> float:
         """Work/s on `count` nodes; 0 below its minimum."""
@@ -130,7 +131,7 @@ class ClusterTask:
         self.settle()
         self.nodes = nodes = [] if len(gone) == len(self.nodes) else sorted({*self.nodes}.difference(gone))
         self.rate = self.rate_on(len(nodes)) if nodes else 0.0
-        self.is_steady = False
+        self.is_steady, self.options = False, self.offers.get(len(nodes))
 
     def preemption(self, now_s: float, notice_s: float) -> float:  # noqa: ARG002
         """Work that losing nodes costs: that of `shrink_cost_s` at its rate."""
@@ -150,7 +151,7 @@ class ClusterTask:
         """Run on the nodes that it now has."""
         spec, count = self.spec, len(self.nodes)
         self.rate = spec.rates.item(count) if count >= spec.min_nodes else 0.0
-        self.is_steady = False
+        self.is_steady, self.options = False, self.offers.get(count)
 
     def completion_s(self, now_s: float) -> float:
         """When its work is done at its present rate, not before `now_s`: rounding may leave it slightly negative."""
