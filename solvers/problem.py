@@ -254,9 +254,9 @@ class AllocationProblem:
         for row in self.rows:
             if row.coefficients.shape != (len(self.tasks),):
                 raise ValueError(f"Expected {len(self.tasks)} coefficients, got {row.coefficients.shape}.")
-        for number, task in enumerate(self.tasks):
+        for task in self.tasks:
             if task.uses is not None and len(task.uses) != len(self.capacities):
-                resources = len(self.capacities)
+                number, resources = self.tasks.index(task), len(self.capacities)
                 raise ValueError(f"task {number}: Expected uses of {resources} resources, got {len(task.uses)}.")
         for number, capacity in enumerate(self.capacities):
             if not capacity >= 0.0:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -21,6 +22,9 @@ from bftrainer.model import Decision, TaskSpec, rounding_s
 from bftrainer.model.records import Overrun
 from bftrainer.replay.allocator_settings import BUSY, FREE, Settings, Status
 from bftrainer.replay.cluster_task import ClusterTask, SavingTask
+
+_LEAST_SHARE = 15 / 16
+"""Share of the time until a task's completion in which it does not complete, however times and progress are rounded."""
 
 
 class Due(NamedTuple):
@@ -39,15 +43,15 @@ class ClusterChange:
     time_s: float
     elapsed_s: float  # since the instant before
     tasks: tuple[ClusterTask, ...]  # those that were active before; each knows what it did in the span and what it lost
-    unsteady: list[ClusterTask] = field(default_factory=list)  # those of them that changed in the span before, or save
+    charged: list[ClusterTask] = field(default_factory=list)  # those whose rescaling, saving or giving back was booked
     joined: int = 0  # nodes that entered the pool, and that left it
     left: int = 0
     completed: list[ClusterTask] = field(default_factory=list)
     retrying: list[ClusterTask] = field(default_factory=list)  # whose run ended short of its target: they start again
     failed: list[ClusterTask] = field(default_factory=list)  # given up
     admitted: list[ClusterTask] = field(default_factory=list)
-    lost: dict[int, list[int]] = field(default_factory=dict)  # by number of the task: its nodes that left
-    freed: dict[int, list[int]] = field(default_factory=dict)  # by number of a task that ended: its nodes
+    lost: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))  # by task: its nodes that left
+    freed: dict[int, list[int]] = field(default_factory=dict)  # by task that ended: its nodes
     overruns: tuple[Overrun, ...] = ()  # those that had done their work before, where completions are only noticed
     is_event: bool = True  # False if nothing happens: at the mere end of the replay
 
@@ -136,6 +140,7 @@ class Cluster:
         self.pool = 0  # number of idle nodes, held or free
         self.owner = [BUSY] * nodes  # number of the task that holds each node, or FREE or BUSY
         self.free = list[int]()  # ascending
+        self.is_start_paid = settings.startup_cost == "full"
         self.order = self.make_order()  # which nodes tasks give up, and which they take
         self.tasks = list[ClusterTask]()  # in file order
         self.active = list[ClusterTask]()  # in order of admission
@@ -182,46 +187,39 @@ class Cluster:
         """When active tasks complete next at the present rates; None if none does until then, or it is only noticed."""
         if self.is_noticing or until_s < self._no_completion_before_s:
             return None
-        remaining = [(task.remaining_s(), task) for task in self.active if task.rate > 0]
-        if not remaining:
-            return None
+        now_s, last_s = self.time_s, until_s + rounding_s(until_s)
+        running = [task for task in self.active if task.rate > 0.0]
+        near = [(task.remaining_s(), task) for task in running if task.not_done_before_s <= last_s]
+        for seconds, task in near:
+            task.not_done_before_s = now_s + _LEAST_SHARE * seconds
+        self._no_completion_before_s = min([task.not_done_before_s for task in running], default=math.inf)
         # Rounding may leave progress slightly above the work: such a task completes now, not in the past.
-        now_s = self.time_s
-        shortest_s = max(min([seconds for seconds, _ in remaining]), 0.0)
-        self._no_completion_before_s = now_s + shortest_s / 2.0  # half of it, so that rounding does not matter
-        first_s = now_s + shortest_s
-        if first_s > until_s:
+        first_s = now_s + max(min([seconds for seconds, _ in near], default=math.inf), 0.0)
+        if first_s > until_s or not near:
             return None
         last_s = first_s + rounding_s(first_s)
-        return Due(first_s, completed=[task for seconds, task in remaining if now_s + seconds <= last_s])
-
-    def _note_rate(self, task: ClusterTask) -> None:
-        """Note that a task has another rate, or other work to do, and so another time of completion."""
-        task.is_steady = False
-        if task.rate > 0 and (before_s := self.time_s + task.remaining_s() / 2.0) < self._no_completion_before_s:
-            self._no_completion_before_s = before_s
+        return Due(first_s, completed=[task for seconds, task in near if now_s + seconds <= last_s])
 
     def advance(self, time_s: float) -> None:
         """Book the time since the last instant for each active task."""
-        begin_s, tasks, unsteady = self.time_s, tuple(self.active), list[ClusterTask]()
+        begin_s, tasks = self.time_s, tuple(self.active)
         elapsed_s = time_s - begin_s
-        for task in self.change.unsteady:
+        charged: list[ClusterTask] = []
+        for task in self.change.charged:
             task.rescale_booked = task.give_back_booked = 0.0  # these were of another span
-        self.change = ClusterChange(time_s, elapsed_s, tasks, unsteady)
+        self.change = ClusterChange(time_s, elapsed_s, tasks, charged)
         if self.is_noticing:
             self._span_start_s, self._completions_s = begin_s, [task.completion_s(begin_s) for task in tasks]
         for task in tasks:
-            rate = task.rate
-            if task.is_steady and rate == task.span_rate:
+            if task.is_steady:
                 # As `ClusterTask.advance`, less what stays as it is: this loop is most of the cost of many tasks.
                 if task.span_nodes:
                     task.span_progress = before = task.progress
-                    task.progress = after = before + elapsed_s * rate
+                    task.progress = after = before + elapsed_s * task.rate
                     task.gross = after - before
                     task.node_s += task.span_nodes * elapsed_s
-            else:
-                task.advance(begin_s, time_s)
-                unsteady.append(task)
+            elif task.advance(begin_s, time_s):
+                charged.append(task)
         self.time_s = time_s
 
     def complete(self, tasks: Iterable[ClusterTask]) -> None:
@@ -265,8 +263,9 @@ class Cluster:
         task.nodes, task.rate, task.is_steady = [], 0.0, False
 
     def _add_free(self, nodes: Sequence[int]) -> None:
+        owner = self.owner
         for node in nodes:
-            self.owner[node] = FREE
+            owner[node] = FREE
         if len(nodes) < 8:
             for node in nodes:
                 insort(self.free, node)
@@ -276,20 +275,17 @@ class Cluster:
 
     def remove_nodes(self, nodes: Sequence[int]) -> None:
         """Let idle nodes leave the pool; a task that loses some pays once and keeps the rest."""
-        owner, free, lost = self.owner, self.free, self.change.lost
+        owner, lost = self.owner, self.change.lost
         for node in nodes:
-            holder = owner[node]
-            if holder == FREE:
-                del free[bisect_left(free, node)]
-            else:
-                lost.setdefault(holder, []).append(node)
+            lost[owner[node]].append(node)
             owner[node] = BUSY
+        remove_all(self.free, lost.pop(FREE, ()))
         for number, gone in lost.items():
             task = self.tasks[number]
-            notice_s = self.order.notice_until_s(gone, self.time_s)
-            task.lose_nodes(gone if len(gone) < 4 else set(gone), self.time_s, notice_s)
+            notice_s = self.order.notice_until_s(gone, self.time_s) if task.spec.saves else 0.0
+            task.lose_nodes(gone, self.time_s, notice_s)
             if task.rate > task.span_rate:  # else it completes later than it would have
-                self._no_completion_before_s = -math.inf
+                task.not_done_before_s = self._no_completion_before_s = -math.inf
         self.pool -= len(nodes)
         self.change.left = len(nodes)
 
@@ -360,8 +356,7 @@ class Cluster:
                 if is_giving_back and more < 0:
                     self._charge_give_back(task)
                 else:
-                    self.charge_rescale(task, len(task.nodes) + more)
-                    task.rescales += len(task.nodes) >= task.spec.min_nodes
+                    self.charge_rescale(task, more)
                 if more < 0:
                     task.nodes = list(task.nodes)  # snapshots hold the old one
                     removed[task] = self._release_some(task.nodes, -more, departing_kinds)
@@ -375,10 +370,11 @@ class Cluster:
                     self._give(task, chosen)
                 self._start(task)
             adopted.added, adopted.removed = added, removed
-        for task in {self.tasks[number] for number in self.change.lost}.difference(adopted.added, adopted.removed):
-            if task.span_rate > 0:  # it was hit
-                task.resume()
-                self._note_rate(task)
+        for number in self.change.lost:
+            task = self.tasks[number]
+            # It was hit and runs on, but has not been started above.
+            if task.rate > 0.0 and task.span_rate > 0.0 and task not in adopted.added and task not in adopted.removed:
+                self._start(task)
         return adopted
 
     def _release_some(self, nodes: list[int], count: int, departing_kinds: Collection[object]) -> list[int]:
@@ -420,24 +416,28 @@ class Cluster:
         owner, number = self.owner, task.number
         for node in nodes:
             owner[node] = number
-        task.nodes = sorted((*task.nodes, *nodes))
+        task.nodes = held = [*task.nodes, *nodes]
+        held.sort()
 
     def _start(self, task: ClusterTask) -> None:
         """Let a task run on the nodes that it now has."""
-        task.rate = rate = task.rate_on(len(task.nodes))
-        if task.started_s is None and rate > 0:
-            task.started_s = self.time_s
         task.resume()
-        self._note_rate(task)
+        if task.rate > 0.0:
+            if task.started_s is None:
+                task.started_s = self.time_s
+            task.not_done_before_s = not_before_s = self.time_s + _LEAST_SHARE * task.remaining_s()
+            if not_before_s < self._no_completion_before_s:
+                self._no_completion_before_s = not_before_s
 
-    def charge_rescale(self, task: ClusterTask, count: int) -> None:
-        """Let a task pay for its change to a count: seconds at its present rate; a start is free, as published."""
+    def charge_rescale(self, task: ClusterTask, more: int) -> None:
+        """Let a task pay for so many more nodes: seconds at its present rate; a start is free, as published."""
         spec, before, rate, rescaling_s = task.spec, len(task.nodes), 0.0, 0.0
         if before >= spec.min_nodes:
+            task.rescales += 1
             grow_s, shrink_s = spec.change_s(before)
-            rate, rescaling_s = spec.rates.item(before), grow_s if count > before else shrink_s
-        elif self.settings.startup_cost == "full" and count > before:
-            rate, rescaling_s = spec.rates.item(count), float(spec.start_s(count))
+            rate, rescaling_s = spec.rates.item(before), grow_s if more > 0 else shrink_s
+        elif self.is_start_paid and more > 0:
+            rate, rescaling_s = spec.rates.item(before + more), float(spec.start_s(before + more))
         task.rescaling_s, task.pending = rescaling_s, rate * rescaling_s
 
     def adopt_random(
@@ -472,13 +472,15 @@ class Cluster:
         task.spec = spec
         if not task.modes:
             task.forget_offers()
-        if task.rate > 0:
+        if task.rate > 0.0:
             task.rate = task.rate_on(len(task.nodes))
-        self._note_rate(task)
+        task.is_steady = False
+        task.not_done_before_s = self._no_completion_before_s = -math.inf
 
     def activate_again(self, task: ClusterTask) -> None:
         """Let a task that has ended wait to be admitted again, at the next instant."""
-        task.status, task.completed_s, task.offers = Status.WAITING, None, {}
+        task.status, task.completed_s = Status.WAITING, None
+        task.forget_offers()
         insort(self._queue, task.number)
 
     def fail(self, tasks: Sequence[ClusterTask]) -> list[ClusterTask]:
@@ -551,14 +553,15 @@ class PublishedCluster(Cluster):
         """Times at which tasks are submitted, or noticed without a row of the log: at the window's start."""
         return {0.0} if self.is_noticing else super().submission_times_s()
 
-    def charge_rescale(self, task: ClusterTask, count: int) -> None:
-        """Let a task pay for its change to a count, also below its minimum."""
+    def charge_rescale(self, task: ClusterTask, more: int) -> None:
+        """Let a task pay for so many more nodes, also below its minimum."""
         before = len(task.nodes)
         if not before:
-            super().charge_rescale(task, count)
+            super().charge_rescale(task, more)
             return
+        task.rescales += before >= task.spec.min_nodes
         grow_s, shrink_s = task.spec.change_s(before)
-        task.rescaling_s = grow_s if count > before else shrink_s
+        task.rescaling_s = grow_s if more > 0 else shrink_s
         task.pending = task.spec.rates.item(before) * task.rescaling_s
 
     def count_preempted(self, change: ClusterChange) -> int:

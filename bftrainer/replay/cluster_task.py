@@ -74,8 +74,10 @@ class ClusterTask:
     give_back_cost: float = 0.0
     earlier_work: float = 0.0  # of runs that ended short of their target
     is_stopped: bool = False  # given up when such a run had just ended
-    is_steady: bool = False  # nothing but perhaps its rate has changed since the last span began
+    not_done_before_s: float = -math.inf  # when its work may be done at the earliest, if it runs
+    is_steady: bool = False  # it goes on as in the last span, in which nothing was booked
     offers: Any = field(default_factory=dict)  # options computed before: `bftrainer.replay.value_tables.Offers`
+    options: Any = None  # those of its present count, if they are computed and depend on the count alone
 
     def __post_init__(self) -> None:
         self.span_spec = self.spec
@@ -87,7 +89,7 @@ class ClusterTask:
 
     def forget_offers(self) -> None:
         """Let its options be computed again, as they may be others."""
-        self.offers = {}
+        self.offers, self.options = {}, None
 
     def rate_on(self, count: int) -> float:
         """Work/s on `count` nodes; 0 below its minimum."""
@@ -97,33 +99,39 @@ class ClusterTask:
         """Seconds until its work is done at its present rate, which is above 0."""
         return (self.spec.work - self.progress + self.pending) / self.rate
 
-    def advance(self, begin_s: float, end_s: float) -> None:
-        """Book a span: ``progress += (end - begin) rate - pending``."""
-        pending, rescale_booked, give_back_booked = self.pending, self.pending, 0.0
-        if self.is_giving_back:
-            give_back_booked, rescale_booked, self.is_giving_back = pending, 0.0, False
-        self.span_nodes, self.span_rate, self.span_spec = nodes, rate, _ = len(self.nodes), self.rate, self.spec
-        self.rescale_booked, self.preemption_loss, self.give_back_booked = rescale_booked, 0.0, give_back_booked
+    def advance(self, begin_s: float, end_s: float) -> bool:
+        """Book a span, ``progress += (end - begin) rate - pending``; whether that cost anything."""
+        self.span_nodes = nodes = len(self.nodes)
+        self.span_rate = rate = self.rate
+        self.span_spec = self.spec
         self.span_progress = before = after = self.progress
+        self.is_steady, self.preemption_loss, pending = True, 0.0, self.pending
         if nodes or pending:
-            self.progress = after = before + (end_s - begin_s) * rate - pending
-            self.node_s += nodes * (end_s - begin_s)
-            self.rescale_cost += rescale_booked
-            self.give_back_cost += give_back_booked
-        self.is_steady, self.pending = True, 0.0
-        self.gross = after - before + rescale_booked + self.saving_loss + give_back_booked  # as `settle`, inlined
+            elapsed_s = end_s - begin_s
+            self.progress = after = before + elapsed_s * rate - pending
+            self.node_s += nodes * elapsed_s
+        self.gross = after - before + pending  # as `settle`, where nothing else is booked
+        if not (pending or self.is_giving_back):
+            return False
+        self.pending = 0.0
+        if self.is_giving_back:
+            self.is_giving_back, self.give_back_booked = False, pending
+            self.give_back_cost += pending
+        else:
+            self.rescale_booked = pending
+            self.rescale_cost += pending
+        return True
 
     def lose_nodes(self, gone: Collection[int], now_s: float, notice_s: float = 0.0) -> None:
         """Lose nodes to the scheduler, known so long before, which costs once, whatever their number."""
-        cost = self.preemption(now_s, notice_s)
-        self.nodes = nodes = [] if len(gone) == len(self.nodes) else [node for node in self.nodes if node not in gone]
-        self.is_steady = False
-        self.preemptions += 1
-        self.preemption_loss = cost
+        self.preemption_loss = cost = self.preemption(now_s, notice_s)
         self.preemption_cost += cost
+        self.preemptions += 1
         self.progress -= cost
         self.settle()
+        self.nodes = nodes = [] if len(gone) == len(self.nodes) else sorted({*self.nodes}.difference(gone))
         self.rate = self.rate_on(len(nodes)) if nodes else 0.0
+        self.is_steady, self.options = False, self.offers.get(len(nodes))
 
     def preemption(self, now_s: float, notice_s: float) -> float:  # noqa: ARG002
         """Work that losing nodes costs: that of `shrink_cost_s` at its rate."""
@@ -140,11 +148,14 @@ class ClusterTask:
         return self.gross - self.rescale_booked - self.preemption_loss - self.saving_loss - self.give_back_booked
 
     def resume(self) -> None:
-        """Go on after its count has changed, or nodes were lost."""
+        """Run on the nodes that it now has."""
+        spec, count = self.spec, len(self.nodes)
+        self.rate = spec.rates.item(count) if count >= spec.min_nodes else 0.0
+        self.is_steady, self.options = False, self.offers.get(count)
 
     def completion_s(self, now_s: float) -> float:
         """When its work is done at its present rate, not before `now_s`: rounding may leave it slightly negative."""
-        return now_s + max(self.remaining_s(), 0.0) if self.rate > 0 else math.inf
+        return now_s + max(self.remaining_s(), 0.0) if self.rate > 0.0 else math.inf
 
     def hit_loss_s(self, count: int, notice_s: float) -> float:  # noqa: ARG002
         """Seconds of progress that losing nodes is expected to cost on so many nodes, if it is known so long before."""
@@ -235,19 +246,20 @@ class SavingTask(ClusterTask):
         """Seconds until its work is done at its present rate, saves included."""
         return self.clock.time_to_train_s(super().remaining_s())
 
-    def advance(self, begin_s: float, end_s: float) -> None:
+    def advance(self, begin_s: float, end_s: float) -> bool:
         """Book a span; what is done while it saves is not work, and it saves no more once its work is done."""
         rate, self.clock_before, saving = self.rate, self.clock, 0.0
         if rate > 0:
             until_s = min(end_s, self.completion_s(begin_s))
             self.clock, saving_s = self.clock.advance(until_s - begin_s, rate)
             saving = saving_s * rate
-        super().advance(begin_s, end_s)
+        has_cost = super().advance(begin_s, end_s)
         self.saving_loss = saving
         self.saving_cost += saving
         self.progress -= saving
         self.settle()
         self.is_steady = False
+        return has_cost or saving != 0.0
 
     def preemption(self, now_s: float, notice_s: float) -> float:
         """What is unsaved, or a save if it knows in time, and a restart: of what it has not done yet."""
@@ -268,7 +280,8 @@ class SavingTask(ClusterTask):
         return save_s if 0.0 < notice_s >= save_s else math.inf
 
     def resume(self) -> None:
-        """Set the clock anew: nothing is unsaved."""
+        """Run on the nodes that it now has, with nothing unsaved."""
+        super().resume()
         assert self.spec.saves is not None
         self.clock = self.clock.restart(self.spec.saves, len(self.nodes))
 

@@ -65,7 +65,7 @@ class Recorder(Observer):
             change.time_s,
             change.elapsed_s,
             math.fsum([task.gross for task in tasks]),
-            math.fsum([task.rescale_booked for task in change.unsteady]),
+            math.fsum([task.rescale_booked for task in change.charged]),
             math.fsum([cluster.tasks[number].preemption_loss for number in change.lost]),
             0.0,
             0.0,
@@ -77,8 +77,8 @@ class Recorder(Observer):
             0,
             cluster.pool - len(cluster.free),
             change.overruns,
-            math.fsum([task.saving_loss for task in change.unsteady]),
-            math.fsum([task.give_back_booked for task in change.unsteady]),
+            math.fsum([task.saving_loss for task in change.charged]),
+            math.fsum([task.give_back_booked for task in change.charged]),
             0.0,
             0,
         ]
@@ -91,7 +91,7 @@ class Recorder(Observer):
         row, rates = self._row, [task.rate for task in adopted.tasks]
         row[RATE], row[RUNNING] = math.fsum(rates), len(rates) - rates.count(0.0)
         if adopted.added or adopted.removed:
-            changed = {*adopted.added, *adopted.removed}
+            changed = {*adopted.added, *adopted.removed} if adopted.removed else adopted.added
             row[RESCALE] = math.fsum([task.pending for task in changed if not task.is_giving_back])
             gave_back = [task.pending for task in changed if task.is_giving_back]
             row[GIVE_BACK], row[GAVE_BACK] = math.fsum(gave_back), len(gave_back)

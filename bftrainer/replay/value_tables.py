@@ -52,9 +52,7 @@ class ValueTables:
         """Problem of allocating the pool to the active tasks under a cap; options with modes are labelled by them."""
         is_metered, now_s = math.isfinite(cap_w), cluster.time_s
         if self._is_static and not is_metered:  # then nearly all options are known, by the count alone
-            options = [
-                task.offers.get(len(task.nodes)) or self._options(task, now_s, is_metered) for task in cluster.active
-            ]
+            options = [task.options or self._options(task, now_s, is_metered) for task in cluster.active]
         else:
             options = [self._options(task, now_s, is_metered) for task in cluster.active]
         capacities = (max(0.0, compute_spare_w(cluster, cap_w)),) if is_metered else ()
@@ -79,6 +77,7 @@ class ValueTables:
         options: TaskOptions | None = task.offers.get(situation)
         if options is None:
             options = task.offers[situation] = self._value(task, modes or (task.decision_spec,), is_metered)
+        task.options = task.offers.get(len(task.nodes))
         return options
 
     def _update_offers(self, task: ClusterTask, specs: Sequence[TaskSpec], now_s: float) -> None:
