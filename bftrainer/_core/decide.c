@@ -73,26 +73,8 @@ void free_problem(Problem *problem) {
     free(problem->like);
 }
 
-/* Sum with the errors of its roundings added at the end; whether that is the correctly rounded sum for certain. */
-static int compensated_sum(const double *addends, Py_ssize_t count, double *sum) {
-    double high = 0.0, low = 0.0, size = 0.0;
-    for (Py_ssize_t at = 0; at < count; at++) {
-        double x = addends[at], next = high + x, added = next - high;
-        double error = (high - (next - added)) + (x - added);
-        high = next;
-        low += error;
-        size += fabs(error);
-    }
-    *sum = high + low;
-    /* The exact sum is `high` and what is at most this far from `low`: if both ends round alike, so does it. */
-    double doubt = 0x1p-52 * (double)count * size;
-    return high + (low - doubt) == high + (low + doubt) && isfinite(high);
-}
-
 /* Sum as `math.fsum`, correctly rounded; the addends are overwritten with partial sums. Fails on overflow. */
 int exact_sum(double *addends, Py_ssize_t count, double *sum) {
-    if (compensated_sum(addends, count, sum))
-        return 0;
     /* There are never more partial sums than addends read, so both fit into one array. */
     Py_ssize_t partials = 0;
     for (Py_ssize_t at = 0; at < count; at++) {
