@@ -32,7 +32,7 @@ from bftrainer.cli.terminal import (
 )
 from bftrainer.cli.usage import DURATION, FILE
 from bftrainer.errors import RunFailedError, SolverError
-from bftrainer.files.directories import JOURNAL, check_free, is_free, result_directory
+from bftrainer.files.directories import JOURNAL, check_free, is_free, is_unfinished, result_directory
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.report import glossary
 from bftrainer.report.glossary import ASSUMED, Summary, format_value, mark_assumed, scaling_note
@@ -249,7 +249,7 @@ def _named_directory(ctx: click.Context, name: str, *, force: bool) -> Path:
         return next(filter(is_free, (Path(f"sample-{number}-itrOut") for number in count(1))))
     first = Path(f"{name}-itrOut")
     is_named = ctx.get_parameter_source("name") is not ParameterSource.DEFAULT
-    if force or is_free(first) or (is_named and not first.exists()):  # an unfinished run, which is refused there
+    if force or is_free(first) or (is_named and is_unfinished(first)):  # which is refused, as it can be resumed
         return first
     return next(filter(is_free, (Path(f"{name}-{number}-itrOut") for number in count(2))))
 

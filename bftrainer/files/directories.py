@@ -22,6 +22,9 @@ LOCK = ".writing"
 """File that the process that is writing to a directory has locked."""
 MANIFEST = ".bftrainer"
 """File that lists which files of a directory are results of ours."""
+_NO_RESULTS = (
+    "results to replace (a summary that its .bftrainer lists), found other files, or results of an earlier version"
+)
 JOURNAL = "unfinished.journal"
 """File that makes unfinished results worth keeping: the run can be resumed from it."""
 SUMMARY = "summary.json"
@@ -72,6 +75,11 @@ def is_free(path: Path) -> bool:
     return not (any(place.exists() for place in taken) or is_locked(_beside(target, _NEW + LOCK)))
 
 
+def is_unfinished(path: Path) -> bool:
+    """Whether a place holds nothing but an unfinished run."""
+    return not path.exists() and (_beside(path.resolve(), _NEW) / JOURNAL).exists()
+
+
 def check_free(path: Path, *, force: bool) -> None:
     """Refuse a directory with results unless `force`, and one with anything else in any case, by an `OutputError`."""
     place = path.resolve()
@@ -85,8 +93,8 @@ def check_free(path: Path, *, force: bool) -> None:
     # Even with --force nothing but results is ever deleted.
     own = _own_names(place) if SUMMARY in written_files(place) else set()
     if foreign := sorted(names - own):
-        what = f"Expected nothing but results of this version to replace, found {foreign[0]}"
-        raise OutputError(f"{path}: {what}; move it away first.")
+        what = f"nothing but results to replace, found {foreign[0]}; move it away first"
+        raise OutputError(f"{path}: Expected {what if own else _NO_RESULTS}.")
 
 
 @dataclass(slots=True)

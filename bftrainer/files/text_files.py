@@ -170,7 +170,9 @@ def log_paths(paths: Sequence[Path]) -> tuple[Path, ...]:
     """Expand paths to files: a directory stands for its files by name, without hidden ones."""
     files: list[Path] = []
     for path in paths:
-        inside = sorted(filter(Path.is_file, path.glob("[!.]*"))) if path.is_dir() else [path]
+        inside = [path]
+        if path.is_dir():
+            inside = sorted(child for child in path.iterdir() if child.is_file() and child.name[0] != ".")
         if not inside:
             raise LogError(f"{path}: Expected a directory with log files, got one without.")
         files += inside

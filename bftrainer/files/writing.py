@@ -22,6 +22,8 @@ from bftrainer.files.opening import LOG_BYTES, check_bytes, open_file, translate
 # A killed process, or its workers, may hold a lock for an instant.
 PATIENCE_S = 2.0
 _POLL_S = 0.02
+_NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
+"""Errors of file systems that have no locks, where nobody is kept out."""
 
 
 @contextmanager
@@ -83,7 +85,9 @@ def _flock(file: int, kind: int) -> bool:
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except OSError as error:
-        return error.errno != errno.EWOULDBLOCK
+        if error.errno not in {errno.EWOULDBLOCK, *_NO_LOCKS}:
+            raise
+        return error.errno in _NO_LOCKS
     return True
 
 

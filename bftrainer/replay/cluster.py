@@ -50,7 +50,7 @@ class ClusterChange:
     retrying: list[ClusterTask] = field(default_factory=list)  # whose run ended short of its target: they start again
     failed: list[ClusterTask] = field(default_factory=list)  # given up
     admitted: list[ClusterTask] = field(default_factory=list)
-    lost: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))  # by task: its nodes that left
+    lost: dict[int, list[int]] = field(default_factory=dict)  # by number of the task: its nodes that left
     freed: dict[int, list[int]] = field(default_factory=dict)  # by task that ended: its nodes
     overruns: tuple[Overrun, ...] = ()  # those that had done their work before, where completions are only noticed
     is_event: bool = True  # False if nothing happens: at the mere end of the replay
@@ -275,11 +275,12 @@ class Cluster:
 
     def remove_nodes(self, nodes: Sequence[int]) -> None:
         """Let idle nodes leave the pool; a task that loses some pays once and keeps the rest."""
-        owner, lost = self.owner, self.change.lost
+        owner, lost = self.owner, defaultdict[int, list[int]](list)
         for node in nodes:
             lost[owner[node]].append(node)
             owner[node] = BUSY
         remove_all(self.free, lost.pop(FREE, ()))
+        self.change.lost = dict(lost)
         for number, gone in lost.items():
             task = self.tasks[number]
             notice_s = self.order.notice_until_s(gone, self.time_s) if task.spec.saves else 0.0

@@ -63,7 +63,8 @@ def assessment_page(result: Assessment) -> Page:
     # What is not counted may be more than any loss, and without a verdict there is nothing to limit.
     is_said = limit is None or limit in result["sentence"] or result["verdict"] == "none"
     ledger = kind["ledger"]
-    not_counted = 3600 * kind["mostly_empty_node_hours"] / ledger["idle_node_s"] if has_empty else None
+    empty_s = 3600 * max(0.0, kind["mostly_empty_node_hours"])
+    not_counted = empty_s / ledger["idle_node_s"] if has_empty and ledger["idle_node_s"] else None
     losses = [ledger.get(part) or 0.0 for part in PARTS[1:]]
     is_larger = max(losses) > result["idle"]["mostly_empty"]["share"]
     texts = [result["sentence"], result["mostly_empty"], is_larger and not is_said and f"What limits {name}: {limit}."]

@@ -150,9 +150,11 @@ def ledger_picture(ledger: Mapping[str, Any], suffix: str = "", not_counted: flo
         "From all idle node-time, each bar takes away a part that did not become lasting work; the rest is useful."
     )
     shares = [(GLOSSARY[f"ledger.{name}"].label, ledger[name]) for name in PARTS if ledger.get(name) is not None]
-    if not_counted is not None:
-        reading += " Shares are of all idle time; not counted is what was useful while the machine stood mostly empty."
-        shares[:1] = [("useful", ledger["useful"] - not_counted), ("not counted", not_counted)]
+    if not_counted is not None and ledger.get("useful") is not None:
+        reading += (
+            " Shares are of all idle time; what was useful while the machine stood mostly empty is not counted above."
+        )
+        shares[:1] = [("useful", ledger["useful"] - not_counted), ("useful, not counted", not_counted)]
     words = ", ".join(f"{label} {format_value(share, 'share')}" for label, share in shares)
     title, draw = f"Where the idle node-time went{suffix}", partial(draw_ledger, ledger, not_counted=not_counted or 0.0)
     return Picture("ledger", title, reading, draw, 2.9, f"{words}." if words else "")
@@ -171,7 +173,7 @@ def draw_ledger(ledger: Mapping[str, Any], ax: Axes, not_counted: float = 0.0) -
             bars.append((GLOSSARY[f"ledger.{name}"].label, begin, 100 * share, ink["orange"], "////"))
     counted = float(ledger["useful"]) - not_counted
     if not_counted:
-        bars.append(("not counted", 100 * counted, 100 * not_counted, ink["gray"], ""))
+        bars.append(("useful, not counted", 100 * counted, 100 * not_counted, ink["gray"], ""))
     bars.append(("useful", 0.0, 100 * counted, ink["green"], ""))
     for row, (_, edge, width, color, hatch) in enumerate(bars):
         fill = "none" if hatch else color

@@ -313,8 +313,9 @@ def read_summary(path: Path) -> dict[str, Any]:
         if not math.isclose((end_ns - start_ns) / NS_PER_S, summary["window_s"], rel_tol=1e-9, abs_tol=1e-6):
             raise ValueError(f"they are not window_s apart, {summary['window_s']:g} s")
     except ValidationError as fault:
-        reason = fault_text(fault).removesuffix(".")
-        raise OutputError(f"{file}: {reason}. A run of another version is read by that version.") from None
+        is_other = {one["type"] for one in fault.errors()} & {"missing", "less_than_equal"}
+        hint = " A run of another version is read by that version; or replay it again." if is_other else ""
+        raise OutputError(f"{file}: {fault_text(fault).removesuffix('.')}.{hint}") from None
     except (ValueError, OverflowError) as error:
         raise OutputError(f"{file}: window_start, window_end: Expected times ({error}).") from None
     return summary
@@ -340,6 +341,8 @@ def load_options(directory: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
     inputs = {name: entry["path"] for name, entry in find_inputs(directory, summary)}
     if not {"node_log", "tasks"} <= inputs.keys():
         raise OutputError(f"{directory}: Expected a run whose inputs are files.")
+    if settings.get("foresight", "none") != "none":
+        raise OutputError(f"{directory}: Expected a run without foresight, which no replay has any more.")
     options = {name: settings[name] for name in OPTIONS if name in settings}
     options |= {name: path for name, path in inputs.items() if name in OPTIONS}
     since = settings.get("since")

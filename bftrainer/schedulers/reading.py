@@ -177,6 +177,8 @@ class Reading:
             except RowError as fault:
                 self.tally.refuse(fault.reason, row, fault.detail)
             except (IndexError, ValueError):
+                if not expected:
+                    raise
                 self.tally.refuse("malformed line", row, f"Expected {expected}, got {one_line(row.fields[0][:60])!r}")
             else:
                 yield record

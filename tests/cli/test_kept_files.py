@@ -52,7 +52,7 @@ def test_what_is_put_beside_results_is_kept(call, here, words):
     """Nothing is forced upon results with a note beside them, which is named, until it is moved away."""
     assert call(*words, "-o", "out").status == 0
     (here / "out" / "notes.txt").write_text("The one with the large tasks.")
-    before, told = contents(here), "Expected nothing but results of this version to replace, found notes.txt"
+    before, told = contents(here), "Expected nothing but results to replace, found notes.txt"
     for place in ("out", "link/out"):
         check_refusal(call(*words, "-o", place, "--force"), f"{place}: {told}")
     assert contents(here) == before

@@ -13,7 +13,7 @@ import pytest
 
 from bftrainer.cli.replay import render_summary
 from bftrainer.cli.replay import replay as replay_command
-from bftrainer.files.directories import JOURNAL, MANIFEST, written_files
+from bftrainer.files.directories import JOURNAL, MANIFEST, result_directory, written_files
 from tests.cli.conftest import Call, check_refusal
 from tests.tiny import RESULTS, spawn
 
@@ -52,6 +52,9 @@ def test_results_take_the_next_free_directory(call, replay, here, monkeypatch):
         assert replay("--no-baseline", "--force").out.endswith(told)
     named = "--no-baseline", "-name", "mine"
     assert [replay(*named).err for _ in range(2)] == ["", "Note: mine-itrOut exists; results go to mine-2-itrOut.\n"]
+    # A place to which another run writes is taken too, although nothing is there yet.
+    with result_directory(here / "new-itrOut"):
+        assert (replay("--no-baseline", "-name", "new").status, names(here) & {"new-2-itrOut"}) == (0, {"new-2-itrOut"})
 
 
 # --- what is printed ---------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def test_force_deletes_nothing_of_others(tmp_path, name, make):
     """A directory with anything that was not written as a result is refused."""
     place = write_results(tmp_path / "out")
     getattr(place / name, make)()
-    check_refused(tmp_path, place, f"out: Expected nothing but results of this version to replace, found {name}")
+    check_refused(tmp_path, place, f"out: Expected nothing but results to replace, found {name}")
 
 
 WITH_SUMS = f"# Files that bftrainer has written here, with their SHA-256.\n{0:064}  summary.json\n"
@@ -91,7 +91,9 @@ def test_what_nobody_listed_is_not_ours(tmp_path, listed):
     (place / "summary.json").touch()
     if listed is not None:
         (place / MANIFEST).write_text(listed, errors="surrogateescape")
-    check_refused(tmp_path, place, r"out: Expected nothing but results of this version to replace, found ")
+    check_refused(
+        tmp_path, place, r"out: Expected results to replace \(a summary that its \.bftrainer lists\), found other files"
+    )
 
 
 @pytest.mark.parametrize("path", [".", "../here", ".."])

@@ -184,8 +184,8 @@ def test_endless_lines_are_refused(tmp_path, monkeypatch):
         list(line_blocks(tmp_path / "log"))
 
 
-def test_directories(tmp_path):
-    """A directory stands for its files by name, hidden ones excepted."""
+def test_directories(tmp_path, monkeypatch):
+    """A directory stands for its files by name, hidden ones excepted; one that cannot be read is not called empty."""
     for name in ("20260902", "20260901.gz", ".hidden"):
         (tmp_path / name).write_text("x")
     (tmp_path / "sub").mkdir()
@@ -194,3 +194,11 @@ def test_directories(tmp_path):
         log_paths([tmp_path / "sub"])
     with pytest.raises(LogError, match=r"absent: No such file\."):
         head(*log_paths([tmp_path / "absent"]))
+
+    def refuse(path):
+        raise PermissionError(path)
+
+    monkeypatch.setattr("os.listdir", refuse)
+    monkeypatch.setattr("os.scandir", refuse)
+    with pytest.raises(PermissionError):
+        log_paths([tmp_path])

@@ -79,12 +79,12 @@ def test_time_that_is_not_counted_is_shaded_and_named(assessment):
     ]
     for result, widths in ((full, []), (assessment | {"idle": idle, "kinds": kinds}, [10.0])):
         (picture,) = (picture for picture in assessment_page(result).figures if picture.key == "ledger")
-        assert ("Shares are of all idle time" in picture.reading, "not counted 10.00 %" in picture.words) == (
+        assert ("Shares are of all idle time" in picture.reading, "useful, not counted 10.00 %" in picture.words) == (
             bool(widths),
         ) * 2
         picture.draw(ax := axes_or_new(None))
         shown = {label.get_text(): bar.get_width() for label, bar in zip(ax.get_yticklabels(), ax.patches, strict=True)}
-        assert [width for label, width in shown.items() if label == "not counted"] == pytest.approx(widths)
+        assert [width for label, width in shown.items() if label == "useful, not counted"] == pytest.approx(widths)
         assert shown["useful"] + sum(widths) == pytest.approx(100 * kind_of(assessment)["ledger"]["useful"])
 
 

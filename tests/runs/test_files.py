@@ -216,7 +216,10 @@ def test_a_start_without_a_zone_is_utc(finished, tmp_path):
         (lambda copy: (copy / "summary.json").write_text("{"), "summary of a run in JSON"),
         (lambda copy: (copy / "summary.json").write_text("[1]"), "summary.json: Input should be a valid dictionary"),
         (with_summary(schema=99), "schema: Input should be less than or equal to 1, got 99. A run of another version"),
-        (with_summary(window_s=None), "Missing key 'window_s'. A run of another version is read by that version."),
+        (
+            with_summary(window_s=None),
+            "Missing key 'window_s'. A run of another version is read by that version; or replay it again.",
+        ),
         (with_summary(occupancy=float("nan")), "occupancy: Input should be a finite number, got nan."),
         (with_summary(window_start="yesterday"), "window_start, window_end: Expected times"),
         (with_summary(window_s=1e6), "window_end: Expected times (they are not window_s apart, 1e+06 s)"),

@@ -191,6 +191,13 @@ def test_bad_rows_of_downtimes_count_against_max_bad(imported, row, message):
     assert any("1 of 2 rows of" in note and "are unusable" in note for note in done.quality.notes)
 
 
+def test_nodes_of_a_list_that_cannot_be_trusted(imported):
+    """They are not idle, and counted, where a list names fewer nodes than the job had."""
+    done = imported(f"{HEADER}\n1||110|150|7|n1\n2||100|110|1|n1\n")
+    assert (idle_of(done.log), done.quality.unknown) == ({"n1": [(150, 200)]}, 1)
+    assert done.quality.busy_node_s == {"job": 10, "unknown": 40}
+
+
 @pytest.mark.parametrize(
     ("spans", "settings", "left"),
     [

@@ -330,6 +330,20 @@ def test_ranks_that_are_down(tmp_path, events, runs):
     assert reading.tally.dropped["no change of availability"] == sum("resource-define" in line for line in events)
 
 
+def test_ranks_of_another_list_of_nodes(tmp_path):
+    """After a change of configuration rank 1 is another node; one that has no rank any more is away."""
+    events = (
+        event(0, "restart", ranks="0-2", online="0-2", nodelist="c[0-2]"),
+        event(1, "restart", ranks="0-1", online="0-1", nodelist="c[0,2]"),
+        event(2, "drain", idset="1", nodelist="c2", reason="fan", overwrite=0),
+        event(4, "undrain", idset="1", nodelist="c2"),
+    )
+    window = {"start": "1970-01-01", "end": "1970-01-01T00:00:04", "window": "asked"}
+    done = import_text(tmp_path / "events", "flux", "".join(events), nodes="c[0-2]", **window)
+    assert idle_of(done.log) == {"c0": [(0, 4)], "c1": [(0, 1)], "c2": [(0, 2)]}
+    assert done.quality.busy_node_s == {"away": 3, "down": 2}
+
+
 @pytest.mark.parametrize("lines", [False, True])
 def test_jobs(tmp_path, lines):
     """Jobs come in one document or one a line; nodes are free when a job is inactive, else when it is cleaned up."""
