@@ -201,7 +201,7 @@ def _read(
     imported = import_log(name, files, ImportSettings(**options, gpus_per_node=gpus), usage.command_line())
     if len(files) > 1:
         note(f"{len(files)} files were taken for the log of one machine; assess each machine by itself.")
-    return imported.log, imported.quality.summary()
+    return imported.log, vars(imported.quality)
 
 
 def _print(answer: dict[str, Any]) -> None:

@@ -183,7 +183,7 @@ def import_log(files: tuple[Path, ...], format_name: str, output: Path, force: b
     imported = import_files(name, files, ImportSettings(**options), usage.command_line())
     write_node_log(output, imported.log)
     write_quality_json(account, imported.quality)
-    if usage.print_json_if_asked(lambda: imported.quality.summary() | {"output": str(output)}):
+    if usage.print_json_if_asked(lambda: vars(imported.quality) | {"output": str(output)}):
         return
     _print_quality(imported.quality)
     click.echo(f"{output}: node log of {len(imported.log.nodes):,} nodes; {account}: the figures above")

@@ -59,10 +59,6 @@ _ON_UNITS = "the lowest-numbered free {unit}s of each node, kept as long as a jo
 class DataQuality(SimpleNamespace):
     """Quality of an imported log: the figures that docs/import.md describes, "The account", as attributes."""
 
-    def summary(self) -> dict[str, Any]:
-        """The figures as plain data for JSON."""
-        return dict(vars(self))
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Imported:
@@ -80,7 +76,7 @@ def quality_path(path: Path) -> Path:
 def write_quality_json(path: Path, quality: DataQuality) -> None:
     """Write the data quality as JSON."""
     with replacing(path) as stream:
-        stream.write((json.dumps(quality.summary(), indent=1) + "\n").encode())
+        stream.write((json.dumps(vars(quality), indent=1) + "\n").encode())
 
 
 def import_log(

@@ -61,7 +61,7 @@ def test_every_format_has_a_section(name):
 def test_every_figure_is_described(tmp_path):
     """Figures beside a node log, of a trace of nodes and of a run on it stand on their pages."""
     (tmp_path / "counts.csv").write_text("timestamp,count\n2026-09-01T08:00:00,1\n2026-09-01T09:00:00,2\n")
-    assert_named(import_files("counts", [tmp_path / "counts.csv"]).quality.summary(), page("import"))
+    assert_named(vars(import_files("counts", [tmp_path / "counts.csv"]).quality), page("import"))
     log, settings = churn_log((0, 60 * 10**9), 2, []), CheckpointedTraining(load_profile(None))
     assert_named(trace_statistics(AvailabilityTrace.from_log(log)).as_json(), page("spot"))
     assert_named(summarise_run(simulate_training(log, settings), None, {}), page("spot"))
