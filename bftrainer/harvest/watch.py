@@ -75,7 +75,6 @@ class Watch:
         self._states: Pool = {}  # as the journal has them
         self._stated_s = -math.inf
         self._trouble = ""
-        self._successes = int(math.isfinite(self._last_s))  # polls in the journal that did not fail: one, or more
         self.polls = self.missed = 0
 
     def __enter__(self) -> Watch:
@@ -120,10 +119,10 @@ class Watch:
             self._append(at_s, missed_line(at_s, trouble))
         elif at_s >= self._stated_s + _STATED_ANEW_S:
             self._append(at_s, session_line(at_s, self._every_s), poll_line(at_s, pool))
-            self._stated_s, self._states, self._successes = at_s, pool, self._successes + 1
+            self._stated_s, self._states = at_s, pool
         else:
             self._append(at_s, poll_line(at_s, changes(self._states, pool)))
-            self._states, self._successes = pool, self._successes + 1
+            self._states = pool
         if bool(trouble) is not bool(self._trouble):
             self._say(f"{iso(nanoseconds(at_s))}: {trouble or 'The scheduler is seen again.'}")
         self._trouble = trouble
@@ -137,7 +136,8 @@ class Watch:
 
         A `LogError` if the journal is damaged; an `OutputError` if they cannot be written.
         """
-        if self._successes < 2:
+        # An interrupt may have come before anything but the journal knew of a poll.
+        if sum(line.split(b" ", 2)[1:2] == [b"+"] for line in self._journal.read()) < 2:
             return None
         imported = import_log("watch", [self._journal.path], None, self._command)
         write_node_log(self._output, imported.log)

@@ -257,6 +257,24 @@ def test_the_second_poll_may_fail(tmp_path):
     assert not (tmp_path / "short.parquet").exists()
 
 
+def test_an_interrupt_just_after_the_second_poll(tmp_path, monkeypatch):
+    """What stands in the journal counts, so that there is a node log of what was seen."""
+    scripted, append = Scripted(IDLE), LineJournal.append
+
+    def append_and_end(journal, lines):
+        """Be told to end as soon as the second poll is written."""
+        append(journal, lines)
+        if scripted.now_s:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(watching, "time", scripted)
+    monkeypatch.setattr(LineJournal, "append", append_and_end)
+    with Watch(scripted, tmp_path / "idle.parquet", EVERY_S, print) as watch:
+        with pytest.raises(KeyboardInterrupt):
+            watch.run()
+        assert watch.write().log.nodes == ("n1", "n2")
+
+
 def test_a_full_disk(tmp_path, monkeypatch):
     """It ends with one line; what was written is whole, and a later watch goes on with it."""
     path, append = tmp_path / "idle.parquet", LineJournal.append
