@@ -293,7 +293,7 @@ def _replay(config: ReplayConfig) -> dict[str, Any]:
     if summary["end_reason"] == "finished" and idle_s > ledger["idle_node_s"] > 0:
         # What was idle after the last task was done is wanted by none.
         share = ledger["idle_node_s"] / idle_s
-        ledger = {"idle_node_s": idle_s, **{part: share * ledger[part] for part in PARTS if part in ledger}}
+        ledger = {"idle_node_s": idle_s, **{name: share * ledger[name] for name in PARTS if name in ledger}}
         ledger["demand"] += 1.0 - share
     return {
         "tasks": summary["tasks_total"],
@@ -504,7 +504,7 @@ def _why_not(best: Mapping[str, Any], answer: Mapping[str, Any], plan: AssessPla
 def _list_caveats(answer: Mapping[str, Any], best: Mapping[str, Any], prices: MachinePrices) -> list[str]:
     """What was assumed, trimmed, starved or not checked, one line each."""
     log, unit, number = answer["log"], best["blocks"]["unit"], len(best["blocks"]["node_s"])
-    part, is_own = (log["quality"] or {}).get("unit", "node"), best["name"] == "own"
+    node_unit, is_own = (log["quality"] or {}).get("unit", "node"), best["name"] == "own"
     # What was not idle stands on the page with its causes.
     notes = [note for note in log["provenance"].get("notes") or [] if not note.startswith("node-hours that were not")]
     is_of_blocks = any(note.startswith("a node here is") for note in notes)
@@ -528,7 +528,10 @@ def _list_caveats(answer: Mapping[str, Any], best: Mapping[str, Any], prices: Ma
         (was_empty, f"{uncounted} You know whether those nodes may be lent. Shares of losses are of all idle time."),
         *((bool(note), f"{note[:1].upper()}{note[1:]}") for note in notes),
         (is_of_blocks, "Node-hours, prices, power and the assumed tasks are of such a node, not of the machine's."),
-        (part != "node", f"A node here is one {part} (--unit); node-hours, prices, power and tasks are of these."),
+        (
+            node_unit != "node",
+            f"A node here is one {node_unit} (--unit); node-hours, prices, power and tasks are of these.",
+        ),
         (is_mixed, "A task may use nodes of all partitions, as if alike, GPUs too: --partition assesses one."),
         (_is_unchecked(log), "Coverage was not checked: the node log does not say how it was recorded."),
         (has_interval, f"Intervals are of 95 % over {number} {unit}s (Student's t), {independent}"),

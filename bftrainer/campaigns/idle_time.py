@@ -83,8 +83,8 @@ def measure_idle_time(log: NodeLog) -> dict[str, Any]:
         members = np.array([number[node] for node in nodes if node in number], dtype=np.int64)
         if members.size:
             keep = np.isin(log.node, members)
-            part = replace(log, time_ns=log.time_ns[keep], node=log.node[keep], idle=log.idle[keep])
-            share = idle_node_s(part, log.window_s) / (members.size * log.window_s)
+            members_log = replace(log, time_ns=log.time_ns[keep], node=log.node[keep], idle=log.idle[keep])
+            share = idle_node_s(members_log, log.window_s) / (members.size * log.window_s)
             partitions[name] = {"nodes": int(members.size), "share": share}
     # Hours of the week count from Monday, UTC; those that the window does not have are unknown.
     monday_s = (log.start_ns / NS_PER_S + 3 * DAY_S) % WEEK_S  # the epoch began on a Thursday

@@ -219,8 +219,8 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
 
 def find_begin_s(config: ReplayConfig, inputs: Inputs) -> float:
     """Begin of what is replayed, in seconds since the log's own start."""
-    whole = load_inputs(replace(config, since=None, until=None, baseline=False))
-    return (inputs.log.start_ns - whole.log.start_ns) / NS_PER_S
+    log = load_inputs(replace(config, since=None, until=None, baseline=False)).log
+    return (inputs.log.start_ns - log.start_ns) / NS_PER_S
 
 
 def find_length_s(config: ReplayConfig, inputs: Inputs) -> float:

@@ -282,8 +282,8 @@ def _drop_results(path: Path, keys: Collection[str]) -> None:
     """Delete table and runs of an earlier sweep; an `OutputError` if other files are where a run of `keys` goes."""
     places = [place for place in sorted((path / RUNS).iterdir()) if place.is_dir() and not place.is_symlink()]
     # Of a run that a killed process was deleting an empty directory may be left.
-    left = {place for place in places if _KEY.fullmatch(place.name) and not any(place.iterdir())}
-    runs = [place for place in places if place in left or SUMMARY in written_files(place)]
+    emptied = {place for place in places if _KEY.fullmatch(place.name) and not any(place.iterdir())}
+    runs = [place for place in places if place in emptied or SUMMARY in written_files(place)]
     for run in runs:
         if run.name in keys:
             directories.check_free(run, force=True)

@@ -136,7 +136,7 @@ class SweepSpec:
 def plain_value(value: Any) -> Any:
     """Value of an option for tables and JSON: numbers and texts as they are, windows and times as text."""
     if isinstance(value, tuple | list):
-        return " to ".join(str(plain_value(part)) for part in value)
+        return " to ".join(str(plain_value(end)) for end in value)
     return value.isoformat() if isinstance(value, date | datetime | time) else value
 
 

@@ -174,7 +174,10 @@ def _recover(target: Path) -> None:
     """Put results back that a killed process has renamed, or delete them if others have taken their place."""
     old = _beside(target, _OLD)
     if SUMMARY in written_files(old):
-        remove_written(old) if target.exists() else old.rename(target)  # a file that was put there meanwhile stays
+        if target.exists():
+            remove_written(old)  # a file that was put there meanwhile stays
+        else:
+            old.rename(target)
 
 
 def _put_in_place(directory: ResultDirectory, *, force: bool) -> None:
@@ -186,7 +189,7 @@ def _put_in_place(directory: ResultDirectory, *, force: bool) -> None:
             target.rename(_beside(target, _OLD))
         working.rename(target)  # which may be an empty directory, and fails on any other
     except BaseException as error:
-        with suppress(OSError):
+        with suppress(OSError):  # else the next run here does that
             if not target.exists():  # after an interrupt too, earlier results are back
                 _recover(target)
         if not isinstance(error, OSError | OutputError):

@@ -15,7 +15,7 @@ from bftrainer.harvest.scheduler_polls import CommandPoll, Pool, SlurmPoll, chan
 from bftrainer.model import iso
 from bftrainer.nodelogs.node_log_files import node_log_files, write_node_log
 from bftrainer.nodelogs.node_spans import nanoseconds
-from bftrainer.schedulers.formats.node_states import KIND, missed_line, poll_line, session_line, time_of
+from bftrainer.schedulers.formats.node_states import KIND, POLL, missed_line, poll_line, session_line, time_of
 from bftrainer.schedulers.import_log import Imported, import_log, quality_path, write_quality_json
 
 LEAST_EVERY_S = 1.0
@@ -137,7 +137,7 @@ class Watch:
         A `LogError` if the journal is damaged; an `OutputError` if they cannot be written.
         """
         # An interrupt may have come before anything but the journal knew of a poll.
-        if sum(line.split(b" ", 2)[1:2] == [b"+"] for line in self._journal.read()) < 2:
+        if sum(line.split(b" ", 2)[1:2] == [POLL.encode()] for line in self._journal.read()) < 2:
             return None
         imported = import_log("watch", [self._journal.path], None, self._command)
         write_node_log(self._output, imported.log)

@@ -51,7 +51,7 @@ class ClusterChange:
     failed: list[ClusterTask] = field(default_factory=list)  # given up
     admitted: list[ClusterTask] = field(default_factory=list)
     lost: dict[int, list[int]] = field(default_factory=dict)  # by number of the task: its nodes that left
-    freed: dict[int, list[int]] = field(default_factory=dict)  # by task that ended: its nodes
+    freed: dict[int, list[int]] = field(default_factory=dict)  # by number of a task that ended: its nodes
     overruns: tuple[Overrun, ...] = ()  # those that had done their work before, where completions are only noticed
     is_event: bool = True  # False if nothing happens: at the mere end of the replay
 
@@ -140,7 +140,6 @@ class Cluster:
         self.pool = 0  # number of idle nodes, held or free
         self.owner = [BUSY] * nodes  # number of the task that holds each node, or FREE or BUSY
         self.free = list[int]()  # ascending
-        self.is_start_paid = settings.startup_cost == "full"
         self.order = self.make_order()  # which nodes tasks give up, and which they take
         self.tasks = list[ClusterTask]()  # in file order
         self.active = list[ClusterTask]()  # in order of admission
@@ -437,7 +436,7 @@ class Cluster:
             task.rescales += 1
             grow_s, shrink_s = spec.change_s(before)
             rate, rescaling_s = spec.rates.item(before), grow_s if more > 0 else shrink_s
-        elif self.is_start_paid and more > 0:
+        elif more > 0 and self.settings.startup_cost == "full":
             rate, rescaling_s = spec.rates.item(before + more), float(spec.start_s(before + more))
         task.rescaling_s, task.pending = rescaling_s, rate * rescaling_s
 

@@ -39,7 +39,7 @@ CAUSES: dict[str, Cause] = {"idle": None, **{kind.name.lower(): kind for kind in
 """Causes by their names in journals."""
 _NAMES = {cause: name for name, cause in CAUSES.items()}
 _KINDS = {name: IDLE if cause is None else int(cause) for name, cause in CAUSES.items()}
-_SESSION, _POLL, _MISSED = "=", "+", "?"
+_SESSION, POLL, _MISSED = "=", "+", "?"
 _LATE = 1.5
 """So many intervals after a poll the next one is late, and what came between was not seen."""
 _listed = lru_cache(maxsize=1 << 16)(expand_hostlist)
@@ -62,7 +62,7 @@ def poll_line(time_s: float, changed: Mapping[str, Cause]) -> str:
     for name, cause in changed.items():
         groups[_NAMES[cause]].append(name)
     return " ".join(
-        [f"{time_s:.3f} {_POLL}", *(f"{name} {fold_hostlist(some)}" for name, some in sorted(groups.items()))]
+        [f"{time_s:.3f} {POLL}", *(f"{name} {fold_hostlist(some)}" for name, some in sorted(groups.items()))]
     )
 
 
@@ -137,10 +137,10 @@ class _History:
         try:
             if sign == _SESSION:
                 self.every_ns, self.is_restated = nanoseconds(float(content)), True
-            elif sign == _MISSED or (sign == _POLL and self.is_lost and not self.is_restated):
+            elif sign == _MISSED or (sign == POLL and self.is_lost and not self.is_restated):
                 self.is_missed = True
                 self.missed += sign == _MISSED
-            elif sign == _POLL:
+            elif sign == POLL:
                 words = content.split()
                 lists = zip(words[::2], words[1::2], strict=True)
                 self.change(time_ns, {name: _KINDS[cause] for cause, nodes in lists for name in _listed(nodes)})
