@@ -141,9 +141,7 @@ def _find_best(problem: AllocationProblem, limits: Limits, deadline: float) -> _
     """Solve by the compiled core, or by NumPy without it."""
     if core is None:
         return _Programme(problem, limits, deadline).answer()
-    tasks, nodes = problem.tasks, problem.nodes
-    rows, current = [task.row or task.dense_row(nodes) for task in tasks], [task.current for task in tasks]
-    answer = core.decision(rows, current, nodes, limits.prune, limits.gap, deadline - perf_counter())
+    answer = core.decision(problem.tasks, problem.nodes, limits.prune, limits.gap, deadline - perf_counter())
     if answer is None:
         raise OutOfTime
     counts, value, bound, step = answer

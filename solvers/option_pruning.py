@@ -398,8 +398,7 @@ def prune(problem: AllocationProblem, deadline: float = math.inf) -> Pruned:
     if problem.capacities:
         return search_options(problem, deadline)
     if core is not None:
-        rows = [task.row or task.dense_row(problem.nodes) for task in problem.tasks]
-        flat, sizes, incumbent, bound, by = core.pruned(rows, problem.nodes, deadline - perf_counter())
+        flat, sizes, incumbent, bound, by = core.pruned(problem.tasks, problem.nodes, deadline - perf_counter())
         remaining = np.frombuffer(flat, dtype=np.int64)
         choices = tuple([remaining[begin:end] for begin, end in pairwise(accumulate(sizes, initial=0))])
         return Pruned(choices, incumbent, bound, STEPS[by], searchable=True)

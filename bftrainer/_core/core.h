@@ -23,12 +23,12 @@ typedef enum { DONE = 0, OUT_OF_TIME = 1, FAILED = -1 } Outcome;
 /* What found an allocation: `solvers.problem.DecidedBy`, in its order. */
 typedef enum { BY_TRIVIAL, BY_PRUNING, BY_SEARCH, BY_BACKEND, BY_REMEMBERED, BY_KEPT } DecidedBy;
 
-/* Values at 0, 1, 2, ... nodes, one row per task; -inf where a count is no option or exceeds the pool.
+/* Values at 0, 1, 2, ... nodes, one row per kind of task; -inf where a count is no option or exceeds the pool.
 
-`like` has an earlier task, of equal values and nodes held, for each task that is not computed again, else itself.
+Tasks of one kind have the same values and hold as many nodes; `kind` has the kind of each task.
 */
 typedef struct {
-    Py_ssize_t tasks, width, *like;
+    Py_ssize_t tasks, kinds, width, *kind;
     int64_t nodes;
     double *values;
     int64_t *held;
@@ -55,7 +55,10 @@ typedef struct {
     DecidedBy by;
 } Pruned;
 
-/* Relaxation of a table: see `solvers.option_pruning.Relaxation`; losses and choices are in memory of the caller. */
+/* Relaxation of a table: see `solvers.option_pruning.Relaxation`.
+
+Losses and choices are those of kinds, in memory of the caller.
+*/
 typedef struct {
     double price, bound, value;
     double *losses;
@@ -66,8 +69,10 @@ double clock_s(void);
 void *grown(void *block, Py_ssize_t count, size_t size);
 Outcome checkpoint(double deadline_s);
 
-int new_problem(Problem *problem, Py_ssize_t tasks, int64_t width, int64_t nodes);
+int new_problem(Problem *problem, Py_ssize_t tasks, int64_t nodes);
+int set_width(Problem *problem, int64_t width);
 void free_problem(Problem *problem);
+void spread(const Problem *problem, const int64_t *of_kinds, int64_t *of_tasks);
 int relax(const Problem *problem, const double *table, Relaxed *relaxed);
 Outcome decide(const Problem *problem, Effort effort, Answer *answer);
 Outcome prune(const Problem *problem, double deadline_s, Pruned *pruned);

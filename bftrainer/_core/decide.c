@@ -48,29 +48,40 @@ Outcome checkpoint(double deadline_s) {
     return clock_s() > deadline_s ? OUT_OF_TIME : DONE;
 }
 
-/* Make a problem of which no value is known, and nothing held. */
-int new_problem(Problem *problem, Py_ssize_t tasks, int64_t width, int64_t nodes) {
-    *problem = (Problem){.tasks = tasks, .width = (Py_ssize_t)width, .nodes = nodes};
-    if (width > INT32_MAX || width > PY_SSIZE_T_MAX / (FIRST_MAX(tasks, 1))) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    problem->values = grown(NULL, tasks * problem->width, sizeof(double));
-    problem->held = problem->values ? grown(NULL, tasks, sizeof(int64_t)) : NULL;
-    problem->like = problem->held ? grown(NULL, tasks, sizeof(Py_ssize_t)) : NULL;
-    if (problem->like == NULL) {
+/* Make a problem of tasks whose kinds and values are not known yet. */
+int new_problem(Problem *problem, Py_ssize_t tasks, int64_t nodes) {
+    *problem = (Problem){.tasks = tasks, .nodes = nodes};
+    problem->kind = grown(NULL, tasks, sizeof(Py_ssize_t));
+    problem->held = problem->kind ? grown(NULL, tasks, sizeof(int64_t)) : NULL;
+    if (problem->held == NULL) {
         free_problem(problem);
         return -1;
     }
-    memset(problem->held, 0, (size_t)tasks * sizeof(int64_t));
     return 0;
 }
 
-/* Release what `new_problem` made. */
+/* Make room for the values of all kinds, whose number is known, at `width` counts. */
+int set_width(Problem *problem, int64_t width) {
+    if (width > INT32_MAX || width > PY_SSIZE_T_MAX / problem->tasks) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    problem->width = (Py_ssize_t)width;
+    problem->values = grown(NULL, problem->kinds * problem->width, sizeof(double));
+    return problem->values == NULL ? -1 : 0;
+}
+
+/* Release what `new_problem` and `set_width` made. */
 void free_problem(Problem *problem) {
     free(problem->values);
     free(problem->held);
-    free(problem->like);
+    free(problem->kind);
+}
+
+/* Give each task what its kind has. */
+void spread(const Problem *problem, const int64_t *of_kinds, int64_t *of_tasks) {
+    for (Py_ssize_t j = 0; j < problem->tasks; j++)
+        of_tasks[j] = of_kinds[problem->kind[j]];
 }
 
 /* Sum as `math.fsum`, correctly rounded; the addends are overwritten with partial sums. Fails on overflow. */
@@ -169,7 +180,7 @@ typedef struct {
     double value;
 } Point;
 
-/* A task's gain per node, and its count. */
+/* A kind's gain per node, and the nodes of all its tasks. */
 typedef struct {
     double slope;
     int64_t count;
@@ -183,24 +194,17 @@ static int by_slope(const void *left, const void *right) {
     return (a->count < b->count) - (a->count > b->count);
 }
 
-/* Guess the node price: serve tasks of constant gain per node, best first; `place` is for where each task's gain is. */
-static double first_guess(
-    const Problem *problem, const double *table, const int64_t *most, Slope *slopes, int64_t *place
-) {
-    Py_ssize_t found = 0;
+/* Guess the node price: serve tasks of constant gain per node, best first. */
+static double first_guess(const Problem *problem, const double *table, const int64_t *most, Slope *slopes) {
     int64_t nodes = problem->nodes;
-    for (Py_ssize_t j = 0; j < problem->tasks; j++) {
-        const double *row = table + j * problem->width;
-        if (problem->like[j] < j) {
-            place[j] = place[problem->like[j]];
-        } else {
-            place[j] = found;
-            slopes[found++] = (Slope){most[j] ? (row[most[j]] - row[0]) / (double)most[j] : 0.0, 0};
-        }
-        slopes[place[j]].count += most[j];
+    for (Py_ssize_t k = 0; k < problem->kinds; k++) {
+        const double *row = table + k * problem->width;
+        slopes[k] = (Slope){most[k] ? (row[most[k]] - row[0]) / (double)most[k] : 0.0, 0};
     }
-    qsort(slopes, (size_t)found, sizeof(Slope), by_slope);
-    for (Py_ssize_t i = 0; i < found; i++) {
+    for (Py_ssize_t j = 0; j < problem->tasks; j++)
+        slopes[problem->kind[j]].count += most[problem->kind[j]];
+    qsort(slopes, (size_t)problem->kinds, sizeof(Slope), by_slope);
+    for (Py_ssize_t i = 0; i < problem->kinds; i++) {
         nodes -= slopes[i].count;
         if (nodes < 0)
             return slopes[i].slope;
@@ -208,31 +212,31 @@ static double first_guess(
     return 0.0;
 }
 
-/* Let each task choose if a node costs `price`; `reduced` gets its values less that, `best` the largest of each.
+/* Add up what all tasks choose, in their order. */
+static Point sum_choices(const Problem *problem, const double *table, const int64_t *chosen) {
+    Point point = {0, 0.0};
+    for (Py_ssize_t j = 0; j < problem->tasks; j++) {
+        Py_ssize_t kind = problem->kind[j];
+        point.used += chosen[kind];
+        point.value += table[kind * problem->width + chosen[kind]];
+    }
+    return point;
+}
 
-Of equal tasks, the first alone gets its row of `reduced`.
-*/
+/* Let each kind choose if a node costs `price`; `reduced` gets its values less that, `best` the largest of each. */
 WIDE static Point choose_at(
     const Problem *problem, const double *table, double price, double *reduced, int64_t *chosen, double *best
 ) {
-    Point point = {0, 0.0};
     Py_ssize_t width = problem->width;
-    for (Py_ssize_t j = 0; j < problem->tasks; j++) {
-        const double *from = table + j * width;
-        double *to = reduced + j * width;
-        if (problem->like[j] < j) {
-            chosen[j] = chosen[problem->like[j]];
-            best[j] = best[problem->like[j]];
-        } else {
-            for (Py_ssize_t c = 0; c < width; c++)
-                to[c] = from[c] - (double)(int32_t)c * price;
-            chosen[j] = first_largest(to, width);
-            best[j] = to[chosen[j]];
-        }
-        point.used += chosen[j];
-        point.value += from[chosen[j]];
+    for (Py_ssize_t k = 0; k < problem->kinds; k++) {
+        const double *from = table + k * width;
+        double *to = reduced + k * width;
+        for (Py_ssize_t c = 0; c < width; c++)
+            to[c] = from[c] - (double)(int32_t)c * price;
+        chosen[k] = first_largest(to, width);
+        best[k] = to[chosen[k]];
     }
-    return point;
+    return sum_choices(problem, table, chosen);
 }
 
 /* Run cutting planes from a first price on; the last price is left in `relaxed`, as are the choices that fit. */
@@ -247,7 +251,7 @@ static void meet(
             over = point;
         } else {
             fit = point;
-            memcpy(relaxed->choices, chosen, (size_t)problem->tasks * sizeof(int64_t));
+            memcpy(relaxed->choices, chosen, (size_t)problem->kinds * sizeof(int64_t));
         }
         /* The bound is convex and piecewise linear: done where both lines of the bracket meet it. */
         if (point.used == problem->nodes || point.value - price * (double)point.used <= target)
@@ -258,44 +262,40 @@ static void meet(
     relaxed->value = fit.value;
 }
 
-/* Minimise the bound of a table over the price of a node; of equal tasks, the first alone gets its losses. */
+/* Minimise the bound of a table over the price of a node. */
 int relax(const Problem *problem, const double *table, Relaxed *relaxed) {
-    Py_ssize_t tasks = problem->tasks, width = problem->width;
-    int64_t *chosen = grown(NULL, tasks, sizeof(int64_t));
-    double *best = chosen ? grown(NULL, tasks, sizeof(double)) : NULL;
-    Slope *slopes = best ? grown(NULL, tasks, sizeof(Slope)) : NULL;
+    Py_ssize_t tasks = problem->tasks, kinds = problem->kinds, width = problem->width;
+    int64_t *chosen = grown(NULL, kinds, sizeof(int64_t));
+    double *best = chosen ? grown(NULL, kinds, sizeof(double)) : NULL;
+    Slope *slopes = best ? grown(NULL, kinds, sizeof(Slope)) : NULL;
     if (slopes == NULL) {
         free(chosen);
         free(best);
         return -1;
     }
-    Point over = {0, 0.0}, nothing = {0, 0.0};
-    for (Py_ssize_t j = 0; j < tasks; j++) {
-        const double *row = table + j * width;
-        chosen[j] = problem->like[j] < j ? chosen[problem->like[j]] : first_largest(row, width);
-        best[j] = row[chosen[j]];
-        over.used += chosen[j];
-        over.value += best[j];
-        nothing.value += row[0];
+    for (Py_ssize_t k = 0; k < kinds; k++) {
+        chosen[k] = first_largest(table + k * width, width);
+        best[k] = table[k * width + chosen[k]];
+        relaxed->choices[k] = 0;
     }
+    Point over = sum_choices(problem, table, chosen);
     relaxed->price = 0.0;
     if (over.used <= problem->nodes) {
-        memcpy(relaxed->choices, chosen, (size_t)tasks * sizeof(int64_t));
-        memcpy(relaxed->losses, table, (size_t)(tasks * width) * sizeof(double));
+        memcpy(relaxed->choices, chosen, (size_t)kinds * sizeof(int64_t));
+        memcpy(relaxed->losses, table, (size_t)(kinds * width) * sizeof(double));
         relaxed->bound = relaxed->value = over.value;
     } else {
-        relaxed->price = first_guess(problem, table, chosen, slopes, relaxed->choices);
-        memset(relaxed->choices, 0, (size_t)tasks * sizeof(int64_t));
-        meet(problem, table, over, nothing, relaxed, chosen, best);
+        relaxed->price = first_guess(problem, table, chosen, slopes);
+        meet(problem, table, over, sum_choices(problem, table, relaxed->choices), relaxed, chosen, best);
         double sum = 0.0;
         for (Py_ssize_t j = 0; j < tasks; j++)
-            sum += best[j];
+            sum += best[problem->kind[j]];
         relaxed->bound = sum + relaxed->price * (double)problem->nodes;
     }
-    for (Py_ssize_t j = 0; j < tasks; j++) {
-        double *losses = relaxed->losses + j * width;
-        for (Py_ssize_t c = 0; c < width && problem->like[j] == j; c++)
-            losses[c] = best[j] - losses[c];
+    for (Py_ssize_t k = 0; k < kinds; k++) {
+        double *losses = relaxed->losses + k * width;
+        for (Py_ssize_t c = 0; c < width; c++)
+            losses[c] = best[k] - losses[c];
     }
     free(chosen);
     free(best);
@@ -303,7 +303,7 @@ int relax(const Problem *problem, const double *table, Relaxed *relaxed) {
     return 0;
 }
 
-/* Arrays of one decision, and what its passes share. */
+/* Arrays of one decision, and what its passes share: values, windows and known choices of kinds. */
 typedef struct {
     const Problem *problem;
     Effort effort;
@@ -317,7 +317,7 @@ typedef struct {
 /* Value of counts, as `solvers.evaluation.objective`. */
 static int worth_of(Programme *p, const double *values, const int64_t *counts, double *value) {
     for (Py_ssize_t j = 0; j < p->problem->tasks; j++)
-        p->worth[j] = values[j * p->problem->width + counts[j]];
+        p->worth[j] = values[p->problem->kind[j] * p->problem->width + counts[j]];
     return exact_sum(p->worth, p->problem->tasks, value);
 }
 
@@ -366,8 +366,8 @@ static Outcome forward(Programme *p, Py_ssize_t count, Py_ssize_t nodes, Py_ssiz
     for (Py_ssize_t i = pad; i < length; i++)
         rows[count * length + i] = 0.0;
     for (Py_ssize_t j = count - 1; j > 0; j--) {
-        Py_ssize_t task = p->free_tasks[j], size = (Py_ssize_t)(p->high[task] - p->low[task]) + 1;
-        const double *column = p->favoured + task * p->problem->width + p->low[task];
+        Py_ssize_t kind = p->problem->kind[p->free_tasks[j]], size = (Py_ssize_t)(p->high[kind] - p->low[kind]) + 1;
+        const double *column = p->favoured + kind * p->problem->width + p->low[kind];
         double *row = rows + j * length;
         later += size - 1;
         earlier -= size - 1;
@@ -397,15 +397,14 @@ static Outcome forward(Programme *p, Py_ssize_t count, Py_ssize_t nodes, Py_ssiz
 
 /* Read off counts from the first task on, each the largest that costs at most the rest of `slack`; return the total. */
 static double walk_back(
-    Programme *p, Py_ssize_t count, Py_ssize_t nodes, Py_ssize_t pad, double slack, int64_t *counts
+    Programme *p, Py_ssize_t count, Py_ssize_t nodes, Py_ssize_t pad, Py_ssize_t left, double slack, int64_t *counts
 ) {
-    Py_ssize_t length = pad + nodes + pad, left = 0, state = nodes;
+    Py_ssize_t length = pad + nodes + pad, state = nodes;
     double total = NAN;
-    for (Py_ssize_t j = 0; j < count; j++)
-        left += (Py_ssize_t)(p->high[p->free_tasks[j]] - p->low[p->free_tasks[j]]);
     for (Py_ssize_t j = 0; j < count; j++) {
-        Py_ssize_t task = p->free_tasks[j], most = (Py_ssize_t)(p->high[task] - p->low[task]), taken = most;
-        const double *column = p->favoured + task * p->problem->width + p->low[task];
+        Py_ssize_t task = p->free_tasks[j], kind = p->problem->kind[task];
+        Py_ssize_t most = (Py_ssize_t)(p->high[kind] - p->low[kind]), taken = most;
+        const double *column = p->favoured + kind * p->problem->width + p->low[kind];
         const double *below = p->rows + (j + 1) * length + pad + state;
         double best = j ? p->rows[j * length + pad + state] : below[-most] + column[most];
         if (j == 0) {
@@ -433,15 +432,15 @@ static Outcome best_in(Programme *p, double slack, int64_t *counts, double *valu
     int64_t left = p->problem->nodes;
     p->lost = 0.0;
     for (Py_ssize_t j = 0; j < tasks; j++) {
-        Py_ssize_t size = (Py_ssize_t)(p->high[j] - p->low[j]) + 1;
-        counts[j] = p->low[j];
-        left -= p->low[j];
-        if (p->low[j] < p->high[j]) {
+        Py_ssize_t kind = p->problem->kind[j], size = (Py_ssize_t)(p->high[kind] - p->low[kind]) + 1;
+        counts[j] = p->low[kind];
+        left -= p->low[kind];
+        if (size > 1) {
             p->free_tasks[count++] = j;
             room += size - 1;
             pad = FIRST_MAX(pad, size);
         } else {
-            p->worth[fixed++] = p->favoured[j * p->problem->width + p->low[j]];
+            p->worth[fixed++] = p->favoured[kind * p->problem->width + p->low[kind]];
         }
     }
     if (exact_sum(p->worth, fixed, value) < 0)
@@ -452,7 +451,7 @@ static Outcome best_in(Programme *p, double slack, int64_t *counts, double *valu
     Py_ssize_t nodes = (Py_ssize_t)FIRST_MIN(left, (int64_t)room);
     Outcome outcome = forward(p, count, nodes, pad, room);
     if (outcome == DONE)
-        *value = *value + walk_back(p, count, nodes, pad, slack, counts);
+        *value = *value + walk_back(p, count, nodes, pad, room, slack, counts);
     return outcome;
 }
 
@@ -468,17 +467,18 @@ static int is_enough(Programme *p, const int64_t *counts, double bound) {
 static int64_t set_windows(Programme *p, double budget) {
     Py_ssize_t width = p->problem->width;
     int64_t sum = 0;
-    for (Py_ssize_t j = 0; j < p->problem->tasks; j++) {
-        const double *losses = p->losses + j * width;
-        Py_ssize_t low = 0, high = width - 1, same = p->problem->like[j];
-        while (same == j && low < width && !(losses[low] <= budget))
+    for (Py_ssize_t k = 0; k < p->problem->kinds; k++) {
+        const double *losses = p->losses + k * width;
+        Py_ssize_t low = 0, high = width - 1;
+        while (low < width && !(losses[low] <= budget))
             low++;
-        while (same == j && high >= 0 && !(losses[high] <= budget))
+        while (high >= 0 && !(losses[high] <= budget))
             high--;
-        p->low[j] = same < j ? p->low[same] : low < width ? low : 0;
-        p->high[j] = same < j ? p->high[same] : high >= 0 ? high : width - 1;
-        sum += p->low[j];
+        p->low[k] = low < width ? low : 0;
+        p->high[k] = high >= 0 ? high : width - 1;
     }
+    for (Py_ssize_t j = 0; j < p->problem->tasks; j++)
+        sum += p->low[p->problem->kind[j]];
     return sum;
 }
 
@@ -488,11 +488,11 @@ static Outcome best_in_windows(Programme *p, double bonus, int64_t *counts, doub
     if (relax(p->problem, p->favoured, &relaxed) < 0)
         return FAILED;
     if (p->gap > 0.0) {
-        int enough = is_enough(p, relaxed.choices, relaxed.bound);
+        spread(p->problem, relaxed.choices, counts);
+        int enough = is_enough(p, counts, relaxed.bound);
         if (enough) {
             p->by = BY_SEARCH;
             *bound = relaxed.bound;
-            memcpy(counts, relaxed.choices, (size_t)p->problem->tasks * sizeof(int64_t));
             return enough < 0 ? FAILED : DONE;
         }
     }
@@ -524,17 +524,17 @@ static Outcome best_in_windows(Programme *p, double bonus, int64_t *counts, doub
 /* Best counts if each task that keeps its count earns a bonus (none for `scale` 0), and their value with it. */
 static Outcome best_for(Programme *p, double scale, int64_t *counts, double *bound) {
     const Problem *problem = p->problem;
-    Py_ssize_t tasks = problem->tasks, width = problem->width;
-    double bonus = TIE_SHARE * scale / (double)tasks;
-    memcpy(p->favoured, problem->values, (size_t)(tasks * width) * sizeof(double));
-    for (Py_ssize_t j = 0; j < tasks; j++)
-        if (problem->held[j] < width)
-            p->favoured[j * width + problem->held[j]] += bonus;
-    for (Py_ssize_t j = 0; !p->effort.prune && j < tasks; j++) {
-        p->low[j] = 0;
-        p->high[j] = width - 1;
-        while (p->high[j] > 0 && !isfinite(p->favoured[j * width + p->high[j]]))
-            p->high[j]--;
+    Py_ssize_t kinds = problem->kinds, width = problem->width;
+    double bonus = TIE_SHARE * scale / (double)problem->tasks;
+    memcpy(p->favoured, problem->values, (size_t)(kinds * width) * sizeof(double));
+    for (Py_ssize_t k = 0; k < kinds; k++)
+        if (problem->held[k] < width)
+            p->favoured[k * width + problem->held[k]] += bonus;
+    for (Py_ssize_t k = 0; !p->effort.prune && k < kinds; k++) {
+        p->low[k] = 0;
+        p->high[k] = width - 1;
+        while (p->high[k] > 0 && !isfinite(p->favoured[k * width + p->high[k]]))
+            p->high[k]--;
     }
     Outcome outcome =
         p->effort.prune ? best_in_windows(p, bonus, counts, bound) : best_in(p, bonus / 2.0, counts, bound);
@@ -591,15 +591,14 @@ static Outcome run_passes(Programme *p, Answer *answer) {
 
 /* Answer a problem of one task or more; `answer->counts` has room for all. */
 Outcome decide(const Problem *problem, Effort effort, Answer *answer) {
-    Py_ssize_t tasks = problem->tasks, entries = tasks * problem->width;
+    Py_ssize_t tasks = problem->tasks, kinds = problem->kinds, entries = kinds * problem->width;
     Programme p = {.problem = problem, .effort = effort, .by = BY_BACKEND};
     /* Gaps up to this one count as proven anyway. */
     p.gap = effort.gap > CERTIFIED_GAP ? effort.gap : 0.0;
     double most = problem->values[0], least = problem->values[0];
-    for (Py_ssize_t j = 0; j < tasks; j++) {
-        const double *row = problem->values + j * problem->width;
-        if (problem->like[j] == j)
-            most = FIRST_MAX(most, row[first_largest(row, problem->width)]);
+    for (Py_ssize_t k = 0; k < kinds; k++) {
+        const double *row = problem->values + k * problem->width;
+        most = FIRST_MAX(most, row[first_largest(row, problem->width)]);
         least = FIRST_MIN(least, row[0]);
     }
     p.scale = (double)tasks * FIRST_MAX(most, -least);
@@ -609,9 +608,9 @@ Outcome decide(const Problem *problem, Effort effort, Answer *answer) {
     if ((p.favoured = grown(NULL, entries, sizeof(double))) != NULL &&
         (p.losses = grown(NULL, entries, sizeof(double))) != NULL &&
         (p.worth = grown(NULL, tasks, sizeof(double))) != NULL &&
-        (p.low = grown(NULL, tasks, sizeof(int64_t))) != NULL &&
-        (p.high = grown(NULL, tasks, sizeof(int64_t))) != NULL &&
-        (p.known = grown(NULL, tasks, sizeof(int64_t))) != NULL &&
+        (p.low = grown(NULL, kinds, sizeof(int64_t))) != NULL &&
+        (p.high = grown(NULL, kinds, sizeof(int64_t))) != NULL &&
+        (p.known = grown(NULL, kinds, sizeof(int64_t))) != NULL &&
         (p.free_tasks = grown(NULL, tasks, sizeof(Py_ssize_t))) != NULL)
         outcome = run_passes(&p, answer);
     answer->by = p.by;

@@ -7,85 +7,99 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NEAR_TASKS 16
+/* A task is of one of the last so many kinds, or of a new one. */
+#define NEAR_KINDS 32
 
-/* Read the nodes that each task holds. */
-static int read_held(PyObject *held, Problem *problem) {
-    Py_ssize_t size = PySequence_Size(held);
-    if (size != problem->tasks) {
-        if (!PyErr_Occurred())
-            PyErr_Format(PyExc_ValueError, "Expected %zd counts held, got %zd.", problem->tasks, size);
-        return -1;
-    }
-    for (Py_ssize_t j = 0; j < size; j++) {
-        PyObject *item = PySequence_GetItem(held, j);
-        problem->held[j] = item == NULL ? -1 : PyLong_AsLongLong(item);
-        Py_XDECREF(item);
-        if (PyErr_Occurred())
-            return -1;
-        if (problem->held[j] < 0) {
-            PyErr_SetString(PyExc_ValueError, "Expected counts held of 0 or more.");
-            return -1;
-        }
-    }
-    return 0;
+/* Read the nodes that a task holds; -1 with an error set if that is no count. */
+static int64_t read_held(PyObject *task) {
+    PyObject *current = PyObject_GetAttrString(task, "current");
+    int64_t held = current == NULL ? -1 : PyLong_AsLongLong(current);
+    Py_XDECREF(current);
+    if (held < 0 && !PyErr_Occurred())
+        PyErr_SetString(PyExc_ValueError, "Expected counts held of 0 or more.");
+    return held;
 }
 
-/* Find the largest count of a tuple of rows: bytes of float64, a task's values at 0, 1, 2, ... nodes. */
-static int largest_count(PyObject *rows, int64_t *largest) {
+/* Read a task's row: bytes of float64, its values at 0, 1, 2, ... nodes. */
+static PyObject *read_row(PyObject *task, Py_ssize_t number, long long nodes) {
     const Py_ssize_t item = (Py_ssize_t)sizeof(double);
-    char *values;
-    *largest = 0;
-    if (PyTuple_Size(rows) == 0) {
-        PyErr_SetString(PyExc_ValueError, "Expected at least one row of values.");
-        return -1;
+    PyObject *row = PyObject_GetAttrString(task, "row");
+    if (row == Py_None) {
+        Py_DECREF(row);
+        row = PyObject_CallMethod(task, "dense_row", "L", nodes);
     }
-    for (Py_ssize_t j = 0, size; j < PyTuple_Size(rows); j++) {
-        if (PyBytes_AsStringAndSize(PyTuple_GetItem(rows, j), &values, &size) < 0)
-            return -1;
-        if (size < item || size % item != 0) {
-            PyErr_Format(PyExc_ValueError, "task %zd: Expected a row of float64, got %zd bytes.", j, size);
-            return -1;
+    char *values;
+    Py_ssize_t size;
+    if (row != NULL && PyBytes_AsStringAndSize(row, &values, &size) < 0)
+        Py_CLEAR(row);
+    if (row != NULL && (size < item || size % item != 0)) {
+        PyErr_Format(PyExc_ValueError, "task %zd: Expected a row of float64, got %zd bytes.", number, size);
+        Py_CLEAR(row);
+    }
+    return row;
+}
+
+/* Find the kind of each task: those of one kind are one object. The rows of kinds are added to `rows`. */
+static int find_kinds(PyObject *tasks, Problem *problem, PyObject *rows, Py_ssize_t *first) {
+    for (Py_ssize_t j = 0; j < problem->tasks; j++) {
+        PyObject *task = PyTuple_GetItem(tasks, j);
+        Py_ssize_t kind = problem->kinds - 1, end = FIRST_MAX(problem->kinds - NEAR_KINDS, 0);
+        while (kind >= end && PyTuple_GetItem(tasks, first[kind]) != task)
+            kind--;
+        if (kind < end) {
+            kind = problem->kinds++;
+            first[kind] = j;
+            PyObject *row = read_row(task, j, problem->nodes);
+            problem->held[kind] = row == NULL ? -1 : read_held(task);
+            int is_read = problem->held[kind] >= 0 && PyList_Append(rows, row) == 0;
+            Py_XDECREF(row);
+            if (!is_read)
+                return -1;
         }
-        *largest = FIRST_MAX(*largest, (int64_t)(size / item) - 1);
+        problem->kind[j] = kind;
     }
     return 0;
 }
 
-/* Find tasks equal to one of the last few before them: their rows are one object, and they hold as many nodes. */
-static void find_equals(PyObject *rows, Problem *problem) {
-    for (Py_ssize_t j = 0; j < problem->tasks; j++) {
-        problem->like[j] = j;
-        for (Py_ssize_t i = j - 1; i >= 0 && i >= j - NEAR_TASKS && problem->like[j] == j; i--)
-            if (problem->held[j] == problem->held[i] && PyTuple_GetItem(rows, j) == PyTuple_GetItem(rows, i))
-                problem->like[j] = problem->like[i];
+/* Copy the values of each kind, as many as the longest row has that the nodes suffice for. */
+static int read_values(PyObject *rows, Problem *problem) {
+    const Py_ssize_t item = (Py_ssize_t)sizeof(double);
+    int64_t longest = 1;
+    for (Py_ssize_t k = 0; k < problem->kinds; k++)
+        longest = FIRST_MAX(longest, (int64_t)(PyBytes_Size(PyList_GetItem(rows, k)) / item));
+    if (set_width(problem, FIRST_MIN(problem->nodes, longest - 1) + 1) < 0)
+        return -1;
+    for (Py_ssize_t k = 0; k < problem->kinds; k++) {
+        PyObject *row = PyList_GetItem(rows, k);
+        double *values = problem->values + k * problem->width;
+        Py_ssize_t size = FIRST_MIN(PyBytes_Size(row) / item, problem->width);
+        memcpy(values, PyBytes_AsString(row), (size_t)(size * item));
+        for (Py_ssize_t c = size; c < problem->width; c++)
+            values[c] = -INFINITY;
     }
+    return 0;
 }
 
-/* Make a problem of a tuple of rows, and of the nodes that each task holds, if they are given. */
-static int read_problem(PyObject *rows, PyObject *held, long long nodes, Problem *problem) {
-    int64_t largest;
+/* Make a problem of a tuple of tasks. */
+static int read_problem(PyObject *tasks, long long nodes, Problem *problem) {
     if (nodes < 0) {
         PyErr_Format(PyExc_ValueError, "Expected nodes >= 0, got %lld.", nodes);
         return -1;
     }
-    if (largest_count(rows, &largest) < 0 ||
-        new_problem(problem, PyTuple_Size(rows), FIRST_MIN(nodes, largest) + 1, nodes) < 0)
+    if (PyTuple_Size(tasks) == 0) {
+        PyErr_SetString(PyExc_ValueError, "Expected at least one task.");
         return -1;
-    Py_ssize_t width = problem->width * (Py_ssize_t)sizeof(double);
-    for (Py_ssize_t j = 0; j < problem->tasks; j++) {
-        PyObject *row = PyTuple_GetItem(rows, j);
-        Py_ssize_t size = FIRST_MIN(PyBytes_Size(row), width);
-        memcpy(problem->values + j * problem->width, PyBytes_AsString(row), (size_t)size);
-        for (Py_ssize_t c = size / (Py_ssize_t)sizeof(double); c < problem->width; c++)
-            problem->values[j * problem->width + c] = -INFINITY;
     }
-    if (held != NULL && read_held(held, problem) < 0) {
+    if (new_problem(problem, PyTuple_Size(tasks), nodes) < 0)
+        return -1;
+    PyObject *rows = PyList_New(0);
+    Py_ssize_t *first = rows == NULL ? NULL : grown(NULL, problem->tasks, sizeof(Py_ssize_t));
+    int is_read = first != NULL && find_kinds(tasks, problem, rows, first) == 0 && read_values(rows, problem) == 0;
+    if (!is_read)
         free_problem(problem);
-        return -1;
-    }
-    find_equals(rows, problem);
-    return 0;
+    free(first);
+    Py_XDECREF(rows);
+    return is_read ? 0 : -1;
 }
 
 /* Convert numbers to a tuple of int. */
@@ -117,29 +131,29 @@ static PyObject *answered(const Problem *problem, Effort effort) {
 }
 
 PyDoc_STRVAR(decision_doc,
-"decision(rows, held, nodes, prune, gap, time_s)\n--\n\n"
+"decision(tasks, nodes, prune, gap, time_s)\n--\n\n"
 "Best allocation as (counts, value, bound, decided by), as `solvers.dynamic_programme` finds it; None out of time.\n"
-"A row is the bytes of a task's values at 0, 1, 2, ... nodes, as float64; -inf where a count is no option.");
+"Of `solvers.problem.TaskOptions`, `row`, or else `dense_row(nodes)`, and `current` are read, of each object once.");
 
 static PyObject *decision(PyObject *module, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"rows", "held", "nodes", "prune", "gap", "time_s", NULL};
-    PyObject *given, *held, *rows, *result = NULL;
+    static char *names[] = {"tasks", "nodes", "prune", "gap", "time_s", NULL};
+    PyObject *given, *tasks, *result = NULL;
     Effort effort;
     Problem problem;
     double time_s;
     long long nodes;
     (void)module;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "OOLpdd:decision", names, &given, &held, &nodes, &effort.prune, &effort.gap, &time_s
+            args, kwargs, "OLpdd:decision", names, &given, &nodes, &effort.prune, &effort.gap, &time_s
         ))
         return NULL;
     effort.deadline_s = clock_s() + time_s;
-    rows = PySequence_Tuple(given); /* which nobody changes while `held` is read */
-    if (rows != NULL && read_problem(rows, held, nodes, &problem) == 0) {
+    tasks = PySequence_Tuple(given); /* which nobody changes while attributes are read */
+    if (tasks != NULL && read_problem(tasks, nodes, &problem) == 0) {
         result = answered(&problem, effort);
         free_problem(&problem);
     }
-    Py_XDECREF(rows);
+    Py_XDECREF(tasks);
     return result;
 }
 
@@ -156,7 +170,7 @@ static PyObject *kept_choices(const Problem *problem, const Pruned *pruned) {
     }
     int64_t *left = (int64_t *)PyBytes_AsString(flat);
     for (Py_ssize_t j = 0; j < problem->tasks; j++) {
-        const double *values = problem->values + j * problem->width;
+        const double *values = problem->values + problem->kind[j] * problem->width;
         const uint8_t *kept = pruned->kept + j * problem->width;
         Py_ssize_t choice = 0, begin = at, known = 0;
         for (Py_ssize_t count = 0; count < problem->width; count++) {
@@ -184,13 +198,13 @@ static PyObject *kept_choices(const Problem *problem, const Pruned *pruned) {
 }
 
 PyDoc_STRVAR(pruned_doc,
-"pruned(rows, nodes, time_s)\n--\n\n"
+"pruned(tasks, nodes, time_s)\n--\n\n"
 "Choices that may belong to an optimum, as `solvers.option_pruning.prune` finds them: bytes of int64, the number of\n"
 "choices of each task, the choices of a known allocation, a bound, and the step that decided.");
 
 static PyObject *pruned(PyObject *module, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"rows", "nodes", "time_s", NULL};
-    PyObject *given, *rows, *result = NULL;
+    static char *names[] = {"tasks", "nodes", "time_s", NULL};
+    PyObject *given, *tasks, *result = NULL;
     Problem problem;
     double time_s;
     long long nodes;
@@ -198,8 +212,8 @@ static PyObject *pruned(PyObject *module, PyObject *args, PyObject *kwargs) {
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OLd:pruned", names, &given, &nodes, &time_s))
         return NULL;
     double deadline_s = clock_s() + time_s;
-    rows = PySequence_Tuple(given);
-    if (rows != NULL && read_problem(rows, NULL, nodes, &problem) == 0) {
+    tasks = PySequence_Tuple(given);
+    if (tasks != NULL && read_problem(tasks, nodes, &problem) == 0) {
         Pruned left = {.kept = grown(NULL, problem.tasks * problem.width, 1)};
         left.counts = left.kept ? grown(NULL, problem.tasks, sizeof(int64_t)) : NULL;
         if (left.counts != NULL && prune(&problem, deadline_s, &left) == DONE)
@@ -208,7 +222,7 @@ static PyObject *pruned(PyObject *module, PyObject *args, PyObject *kwargs) {
         free(left.counts);
         free_problem(&problem);
     }
-    Py_XDECREF(rows);
+    Py_XDECREF(tasks);
     return result;
 }
 

@@ -28,7 +28,7 @@ typedef struct {
 static void take_stock(Search *s) {
     s->left = s->problem->nodes;
     for (Py_ssize_t j = 0; j < s->problem->tasks; j++) {
-        s->now[j] = s->problem->values[j * s->problem->width + s->chosen[j]];
+        s->now[j] = s->problem->values[s->problem->kind[j] * s->problem->width + s->chosen[j]];
         s->left -= s->chosen[j];
     }
     s->gap = s->relaxed->bound - pairwise_sum(s->now, s->problem->tasks);
@@ -39,8 +39,8 @@ static int list_options(Search *s) {
     Py_ssize_t width = s->problem->width;
     s->found = 0;
     for (Py_ssize_t j = 0; j < s->problem->tasks; j++)
-        for (Py_ssize_t c = 0; c < width; c++) {
-            double loss = s->relaxed->losses[j * width + c];
+        for (Py_ssize_t c = 0, kind = s->problem->kind[j]; c < width; c++) {
+            double loss = s->relaxed->losses[kind * width + c];
             if (!(loss <= s->gap))
                 continue;
             if (s->found == s->room) {
@@ -50,7 +50,7 @@ static int list_options(Search *s) {
                 s->options = more;
                 s->room *= 2;
             }
-            double gain = s->problem->values[j * width + c] - s->now[j];
+            double gain = s->problem->values[kind * width + c] - s->now[j];
             s->options[s->found++] = (Option){j, c, c - s->chosen[j], loss, gain};
         }
     return 0;
@@ -58,7 +58,8 @@ static int list_options(Search *s) {
 
 /* Loss that an option adds to that of its task's present choice. */
 static double added_loss(const Search *s, const Option *option) {
-    return option->loss - s->relaxed->losses[option->task * s->problem->width + s->chosen[option->task]];
+    Py_ssize_t kind = s->problem->kind[option->task];
+    return option->loss - s->relaxed->losses[kind * s->problem->width + s->chosen[option->task]];
 }
 
 /* Find the option that fits, gains and adds the least loss (the largest of equals), or NULL. */
@@ -139,7 +140,8 @@ static void narrow(const Problem *problem, uint8_t *kept) {
             uint8_t *own = kept + j * width;
             find_ends(own, width, &least, &most);
             int64_t last = least + problem->nodes - least_sum;
-            dropped |= drop_counts(own, problem->values + j * width, width, last, most_sum <= problem->nodes);
+            const double *values = problem->values + problem->kind[j] * width;
+            dropped |= drop_counts(own, values, width, last, most_sum <= problem->nodes);
         }
     }
 }
@@ -151,11 +153,13 @@ static Outcome mark_kept(Search *s, double deadline_s, Pruned *pruned) {
         return FAILED;
     take_stock(s);
     double size = FIRST_MAX(fabs(bound - s->gap), fabs(bound)), most = s->gap + KEPT_SHARE * size;
-    for (Py_ssize_t i = 0; i < s->problem->tasks * s->problem->width; i++)
-        pruned->kept[i] = s->relaxed->losses[i] <= most;
-    /* What is known stays even where rounding says otherwise, so that the least of all tasks fits. */
-    for (Py_ssize_t j = 0; j < s->problem->tasks; j++)
-        pruned->kept[j * s->problem->width + s->chosen[j]] = 1;
+    for (Py_ssize_t j = 0, width = s->problem->width; j < s->problem->tasks; j++) {
+        const double *losses = s->relaxed->losses + s->problem->kind[j] * width;
+        for (Py_ssize_t c = 0; c < width; c++)
+            pruned->kept[j * width + c] = losses[c] <= most;
+        /* What is known stays even where rounding says otherwise, so that the least of all tasks fits. */
+        pruned->kept[j * width + s->chosen[j]] = 1;
+    }
     narrow(s->problem, pruned->kept);
     pruned->bound = bound;
     pruned->by = s->relaxed->price != 0.0 ? BY_PRUNING : BY_TRIVIAL;
@@ -164,21 +168,19 @@ static Outcome mark_kept(Search *s, double deadline_s, Pruned *pruned) {
 
 /* Prune the options of a problem of one task or more. */
 Outcome prune(const Problem *problem, double deadline_s, Pruned *pruned) {
-    Relaxed relaxed = {.choices = pruned->counts};
+    Relaxed relaxed = {0};
     Search s = {.problem = problem, .relaxed = &relaxed, .chosen = pruned->counts, .room = 256};
     Outcome outcome = FAILED;
-    if ((relaxed.losses = grown(NULL, problem->tasks * problem->width, sizeof(double))) != NULL &&
+    if ((relaxed.losses = grown(NULL, problem->kinds * problem->width, sizeof(double))) != NULL &&
+        (relaxed.choices = grown(NULL, problem->kinds, sizeof(int64_t))) != NULL &&
         (s.now = grown(NULL, problem->tasks, sizeof(double))) != NULL &&
         (s.options = grown(NULL, s.room, sizeof(Option))) != NULL && relax(problem, problem->values, &relaxed) == 0) {
         s.tolerance = KEPT_SHARE * fabs(relaxed.bound);
-        for (Py_ssize_t j = 0, width = problem->width; j < problem->tasks; j++) {
-            double *losses = relaxed.losses + j * width, *first = relaxed.losses + problem->like[j] * width;
-            if (first < losses)
-                memcpy(losses, first, (size_t)width * sizeof(double));
-        }
+        spread(problem, relaxed.choices, pruned->counts);
         outcome = mark_kept(&s, deadline_s, pruned);
     }
     free(relaxed.losses);
+    free(relaxed.choices);
     free(s.now);
     free(s.options);
     return outcome;

@@ -4,6 +4,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -89,16 +90,18 @@ def test_decisions_and_prunings_are_those_of_numpy(kind: str, monkeypatch: pytes
         assert alike(found, wanted), (kind, number)
 
 
-def test_sharing_a_row_changes_no_decision() -> None:
-    """Tasks whose rows are one object are decided as if each had its own, whatever each holds."""
+@pytest.mark.parametrize("kinds", [2, 60])
+def test_sharing_options_changes_no_decision(kinds: int) -> None:
+    """Tasks that share their options, few or many kinds, are decided and pruned as if each had its own."""
     rng = np.random.default_rng(73)
     for _ in range(300):
-        kinds = [(rng.integers(-1, 5, 9).cumsum() * 1.0).tobytes() for _ in range(2)]
-        shared = [kinds[kind] for kind in rng.integers(0, 2, 20)]
-        held, nodes = rng.integers(0, 4, 20).tolist(), int(rng.integers(0, 150))
-        own = [bytes(bytearray(row)) for row in shared]
-        found, wanted = (core.decision(rows, held, nodes, True, 0.0, 60.0) for rows in (shared, own))
+        values = [np.append(0.0, rng.integers(-1, 5, 8).cumsum()) for _ in range(kinds)]
+        kind_options = [TaskOptions(np.arange(9), row, int(rng.integers(0, 4))) for row in values]
+        shared = [kind_options[kind] for kind in rng.integers(0, kinds, 90)]
+        own, nodes = [replace(options) for options in shared], int(rng.integers(0, 700))
+        found, wanted = (core.decision(tasks, nodes, True, 0.0, 60.0) for tasks in (shared, own))
         assert found == wanted
+        assert core.pruned(shared, nodes, 60.0) == core.pruned(own, nodes, 60.0)
 
 
 def test_values_that_cancel_take_a_second_pass(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,49 +124,61 @@ def test_deadlines_are_kept() -> None:
 
 
 ROW = np.array([0.0, 1.0]).tobytes()
-GIVEN = {"rows": [ROW], "held": [0], "nodes": 1, "prune": True, "gap": 0.0, "time_s": 1.0}
+
+
+def task(row: object = ROW, current: object = 0) -> SimpleNamespace:
+    """What the core reads of a task."""
+    return SimpleNamespace(row=row, current=current)
+
+
+GIVEN = {"tasks": [task()], "nodes": 1, "prune": True, "gap": 0.0, "time_s": 1.0}
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "match"),
     [
-        ({"rows": [np.array([0.0, 1.0])]}, TypeError, "bytes"),
-        ({"rows": 1}, TypeError, "iterable"),
-        ({"rows": [ROW[:-1]]}, ValueError, "row of float64, got 15 bytes"),
-        ({"rows": [b""]}, ValueError, "row of float64"),
-        ({"rows": []}, ValueError, "at least one"),
+        ({"tasks": [task(np.array([0.0, 1.0]))]}, TypeError, "bytes"),
+        ({"tasks": 1}, TypeError, "iterable"),
+        ({"tasks": [1]}, AttributeError, "row"),
+        ({"tasks": [task(None)]}, AttributeError, "dense_row"),
+        ({"tasks": [task(), task(ROW[:-1])]}, ValueError, "task 1: Expected a row of float64, got 15 bytes"),
+        ({"tasks": [task(b"")]}, ValueError, "row of float64"),
+        ({"tasks": []}, ValueError, "at least one"),
         ({"nodes": -1}, ValueError, "nodes >= 0"),
         ({"nodes": 2**70}, OverflowError, None),
-        ({"held": []}, ValueError, "1 counts held"),
-        ({"held": [-1]}, ValueError, "0 or more"),
-        ({"held": ["x"]}, TypeError, None),
+        ({"tasks": [task(current=-1)]}, ValueError, "0 or more"),
+        ({"tasks": [task(current="x")]}, TypeError, None),
+        ({"tasks": [SimpleNamespace(row=ROW)]}, AttributeError, "current"),
     ],
 )
 def test_wrong_arguments_are_refused(changes: dict[str, object], error: type[Exception], match: str | None) -> None:
     """Rows of another type or length, and impossible counts, are an error that says so, and never a crash."""
     with pytest.raises(error, match=match):
         core.decision(**GIVEN | changes)
-    if "held" not in changes:
-        with pytest.raises(error, match=match):
-            core.pruned(**{name: (GIVEN | changes)[name] for name in ("rows", "nodes", "time_s")})
+    with pytest.raises(error, match=match):
+        core.pruned(**{name: (GIVEN | changes)[name] for name in ("tasks", "nodes", "time_s")})
 
 
-def test_rows_are_not_read_after_they_are_gone() -> None:
-    """A list that empties itself while the counts held are read changes nothing."""
-    rows = [np.array([0.0, 1.0]).tobytes()]
+def test_tasks_and_rows_are_not_read_after_they_are_gone() -> None:
+    """A list that empties itself while a task's row is made changes nothing, nor does a row that nothing else holds."""
 
-    class Emptying(int):
-        def __index__(self) -> int:
-            rows.clear()
-            return 0
+    class Emptying:
+        row, current = None, 0
 
-    assert core.decision(**GIVEN | {"rows": rows, "held": [Emptying()]}) == core.decision(**GIVEN)
+        def dense_row(self, nodes: int) -> bytes:  # noqa: ARG002
+            tasks.clear()
+            return bytes(bytearray(ROW))
+
+    tasks = [Emptying(), task()]
+    found = core.decision(**GIVEN | {"tasks": tasks})
+    assert tasks == []
+    assert found == core.decision(**GIVEN | {"tasks": [task(), task()]})
 
 
 def test_sums_too_large_are_refused() -> None:
     """Values that are finite, but add up to infinity, are an error in the core as in `math.fsum`."""
     with pytest.raises(OverflowError, match="fsum"):
-        core.decision([np.array([0.0, 1.5e308]).tobytes()] * 3, [0, 0, 0], 3, True, 0.0, 1.0)
+        core.decision([task(np.array([0.0, 1.5e308]).tobytes())] * 3, 3, True, 0.0, 1.0)
 
 
 def test_no_format_counts_on_a_macro_of_some_versions():
