@@ -10,9 +10,12 @@
 /* A task is of one of the last so many kinds, or of a new one. */
 #define NEAR_KINDS 32
 
+/* Names of what is read of a task, made once: looking them up would take most of the time of reading. */
+static PyObject *ROW, *DENSE_ROW, *CURRENT;
+
 /* Read the nodes that a task holds; -1 with an error set if that is no count. */
 static int64_t read_held(PyObject *task) {
-    PyObject *current = PyObject_GetAttrString(task, "current");
+    PyObject *current = PyObject_GetAttr(task, CURRENT);
     int64_t held = current == NULL ? -1 : PyLong_AsLongLong(current);
     Py_XDECREF(current);
     if (held < 0 && !PyErr_Occurred())
@@ -21,12 +24,12 @@ static int64_t read_held(PyObject *task) {
 }
 
 /* Read a task's row: bytes of float64, its values at 0, 1, 2, ... nodes. */
-static PyObject *read_row(PyObject *task, Py_ssize_t number, long long nodes) {
+static PyObject *read_row(PyObject *task, Py_ssize_t number, PyObject *nodes) {
     const Py_ssize_t item = (Py_ssize_t)sizeof(double);
-    PyObject *row = PyObject_GetAttrString(task, "row");
+    PyObject *row = PyObject_GetAttr(task, ROW);
     if (row == Py_None) {
         Py_DECREF(row);
-        row = PyObject_CallMethod(task, "dense_row", "L", nodes);
+        row = PyObject_CallMethodObjArgs(task, DENSE_ROW, nodes, NULL);
     }
     char *values;
     Py_ssize_t size;
@@ -39,8 +42,8 @@ static PyObject *read_row(PyObject *task, Py_ssize_t number, long long nodes) {
     return row;
 }
 
-/* Find the kind of each task: those of one kind are one object. The rows of kinds are added to `rows`. */
-static int find_kinds(PyObject *tasks, Problem *problem, PyObject *rows, Py_ssize_t *first) {
+/* Find the kind of each task: those of one kind are one object, whose row is added to `rows`. */
+static int find_kinds(PyObject *tasks, PyObject *nodes, Problem *problem, PyObject *rows, Py_ssize_t *first) {
     for (Py_ssize_t j = 0; j < problem->tasks; j++) {
         PyObject *task = PyTuple_GetItem(tasks, j);
         Py_ssize_t kind = problem->kinds - 1, end = FIRST_MAX(problem->kinds - NEAR_KINDS, 0);
@@ -49,7 +52,7 @@ static int find_kinds(PyObject *tasks, Problem *problem, PyObject *rows, Py_ssiz
         if (kind < end) {
             kind = problem->kinds++;
             first[kind] = j;
-            PyObject *row = read_row(task, j, problem->nodes);
+            PyObject *row = read_row(task, j, nodes);
             problem->held[kind] = row == NULL ? -1 : read_held(task);
             int is_read = problem->held[kind] >= 0 && PyList_Append(rows, row) == 0;
             Py_XDECREF(row);
@@ -92,13 +95,15 @@ static int read_problem(PyObject *tasks, long long nodes, Problem *problem) {
     }
     if (new_problem(problem, PyTuple_Size(tasks), nodes) < 0)
         return -1;
-    PyObject *rows = PyList_New(0);
-    Py_ssize_t *first = rows == NULL ? NULL : grown(NULL, problem->tasks, sizeof(Py_ssize_t));
-    int is_read = first != NULL && find_kinds(tasks, problem, rows, first) == 0 && read_values(rows, problem) == 0;
+    PyObject *rows = PyList_New(0), *pool = PyLong_FromLongLong(nodes);
+    Py_ssize_t *first = rows == NULL || pool == NULL ? NULL : grown(NULL, problem->tasks, sizeof(Py_ssize_t));
+    int is_read =
+        first != NULL && find_kinds(tasks, pool, problem, rows, first) == 0 && read_values(rows, problem) == 0;
     if (!is_read)
         free_problem(problem);
     free(first);
     Py_XDECREF(rows);
+    Py_XDECREF(pool);
     return is_read ? 0 : -1;
 }
 
@@ -240,5 +245,10 @@ static PyModuleDef definition = {
 };
 
 PyMODINIT_FUNC PyInit__core(void) {
+    ROW = PyUnicode_InternFromString("row");
+    DENSE_ROW = PyUnicode_InternFromString("dense_row");
+    CURRENT = PyUnicode_InternFromString("current");
+    if (ROW == NULL || DENSE_ROW == NULL || CURRENT == NULL)
+        return NULL;
     return PyModuleDef_Init(&definition);
 }
