@@ -119,7 +119,7 @@ class DecisionRecord:
     solver : str
         Name of the solver that answered.
     solve_s : float
-        Wall-clock seconds.
+        Wall-clock seconds, those of a solver that failed before included.
     decided_by : DecidedBy
     model_rows, model_columns : int or None
     backend_s : float or None

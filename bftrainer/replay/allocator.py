@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from time import perf_counter
 from typing import Any, cast
 
 import numpy as np
@@ -252,12 +253,15 @@ class Allocator:
             self.solver.remember(problem, self.settings.limits, result)
 
     def _ask(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:
+        began_s = perf_counter()
         try:
             return solve(self.solver, problem, self.settings.limits)
         except SolverError:
             if self._fallback is None:
                 raise
-            return solve(self._fallback, problem, self.settings.limits)
+            result = solve(self._fallback, problem, self.settings.limits)
+            result.solve_s = perf_counter() - began_s  # the decision took both
+            return result
 
     def _adopt(self, problem: solvers.AllocationProblem, result: solvers.SolveResult) -> Adoption:
         """Adopt the allocation of a result (the present one if it has none) and its power limits."""

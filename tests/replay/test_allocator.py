@@ -1,5 +1,6 @@
 """Live use: events in, moves out; each decision checked by hand."""
 
+import itertools
 import math
 import pickle
 from functools import partial
@@ -160,13 +161,17 @@ def test_nothing_found_keeps_the_allocation():
         ((3,), "scripted: answered with an allocation that is not feasible"),
     ],
 )
-def test_a_failure_is_not_silent(answer, said):
-    """A solver that fails is an error, unless a fallback was named; then that answers, under its own name."""
+def test_a_failure_is_not_silent(answer, said, monkeypatch):
+    """A solver that fails is an error, unless a fallback was named; then that answers, under its own name.
+
+    Its decision has taken the time of both.
+    """
+    monkeypatch.setattr("bftrainer.replay.allocator.perf_counter", itertools.count(100.0, 7.0).__next__)
     join = Event.join(0.0, "a", "b")
     with pytest.raises(SolverError, match=said):
         allocator(task(), solver=Scripted(answer)).on_event(join)
     decision = allocator(task(), solver=Scripted(answer), fallback="dp").on_event(join)
-    assert (decision.after, decision.result.solver) == ((2,), "dp")
+    assert (decision.after, decision.result.solver, decision.result.solve_s) == ((2,), "dp", 7.0)
 
 
 @pytest.mark.parametrize("compat", ["none", "published"])
