@@ -308,16 +308,17 @@ class WaitingJobs:
                 needs[job.partition("_")[0]] = int(nodes)  # of an array, whose tasks begin one by one, one counts
         return needs
 
-    def carriers_to_release(self, waiting: Mapping[str, int], free: int, in_use: int) -> int:
+    def carriers_to_release(self, waiting: Mapping[str, int], free: int, in_use: int, unsettled: int = 0) -> int:
         """Number of carriers in use that are to leave for jobs that wait, beside nodes that are free, or soon will be.
 
-        They leave once in a while for each job, as it may need other nodes; again if others took those that were left.
+        They leave once in a while for each job, as it may need other nodes; again if others took those that were left,
+        which is not known of nodes that are `unsettled`.
         """
         count, now_s, ours = 0, time.time(), free + in_use
         self._served = {job: served for job, served in self._served.items() if job in waiting}
         for job, nodes in waiting.items():
             served_s, ours_then = self._served.get(job, (-math.inf, 0))
-            is_served = now_s < served_s + _EARLIER_S and ours >= ours_then
+            is_served = now_s < served_s + _EARLIER_S and ours + unsettled >= ours_then
             need = max(0, nodes - free)
             if is_served or need <= in_use - count:
                 free = max(0, free - nodes)
@@ -404,6 +405,7 @@ class SlurmCarriers:
         self._hub.watch(self._wake, partial(os.eventfd_read, self._wake))
         self._idle: set[str] = set()
         self._due_s = self._settled_s = self._refused_until_s = 0.0
+        self._left_s: dict[str, float] = {}  # when carriers left nodes for others
         self._sayings: dict[str, str] = {}
         self._turned_away: list[ev.HarvestEvent] = []
         self._is_tested, self._failures, self._attempts = False, 0, Counter[str]()
@@ -493,7 +495,7 @@ class SlurmCarriers:
         carrier, now_s = self._carriers.pop(number), time.monotonic()
         self._idle.discard(carrier.node)
         if carrier.state in _FOR_OTHERS:
-            self._settled_s = now_s + _SETTLE_S
+            self._settled_s, self._left_s[carrier.node] = now_s + _SETTLE_S, now_s
         if carrier.state is not _State.WITHDRAWN:  # it may come again
             self._due_s = min(self._due_s, max(self._settled_s, now_s + _TICK_S))
         return [ev.CarrierLost(carrier.node, number)]
@@ -533,7 +535,9 @@ class SlurmCarriers:
         if self._waiting_jobs.chosen or not self._is_contended:  # Slurm has no carriers leave for jobs that wait
             states = [carrier.state for carrier in self._carriers.values()]
             free = len(idle - in_use) + sum(state in _ENDING for state in states)
-            if count := self._waiting_jobs.carriers_to_release(waiting, free, states.count(_State.UP)):
+            self._left_s = {node: left_s for node, left_s in self._left_s.items() if now_s < left_s + _SETTLE_S}
+            unsettled = len(self._left_s.keys() - idle - in_use)
+            if count := self._waiting_jobs.carriers_to_release(waiting, free, states.count(_State.UP), unsettled):
                 events.append(ev.NodesWanted(count))
         if self._is_contended or now_s < self._refused_until_s:
             idle &= in_use

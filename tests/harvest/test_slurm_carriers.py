@@ -131,8 +131,9 @@ def test_nothing_comes_while_somebody_waits(made, toy, monkeypatch):
 
 
 @slow
-def test_carriers_leave_for_jobs_that_slurm_lets_wait(made, toy):
+def test_carriers_leave_for_jobs_that_slurm_lets_wait(made, toy, monkeypatch):
     """For one that came when carriers left, and waits, nodes are wanted once; Slurm is asked only then."""
+    monkeypatch.setattr(slurm_carriers, "_SETTLE_S", 3.0)
     hold(made, "n1", "n2", "n3")
     assert not any("PD" in each for each in toy.asked())
     toy.put("nodes", "n1 down", "n2 idle", "n3 idle")
@@ -169,20 +170,22 @@ def test_who_gives_way_is_chosen(toy, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("waiting", "free", "in_use", "more"),
+    ("waiting", "nodes", "more"),
     [
-        ({"a": 4}, 4, 4, 0),  # those that leave are free soon
-        ({"a": 4, "b": 1}, 4, 4, 1),  # another one comes meanwhile, which does not get what was left for the first
-        ({"a": 4}, 2, 4, 2),  # others took two of those that were left
-        ({"a": 4}, 0, 8, 0),  # none was taken, and carriers are back: the job needs other nodes
-        ({"c": 9, "d": 1}, 0, 8, 1),  # one that needs more than there are waits for others
+        ({"a": 4}, (4, 4), 0),  # those that leave are free soon
+        ({"a": 4, "b": 1}, (4, 4), 1),  # another one comes meanwhile, which does not get what was left for the first
+        ({"a": 4}, (2, 4), 2),  # others took two of those that were left
+        ({"a": 4}, (2, 4, 2), 0),  # two are not free yet, as Slurm still clears up
+        ({"a": 4, "b": 1}, (2, 4, 2), 1),
+        ({"a": 4}, (0, 8), 0),  # none was taken, and carriers are back: the job needs other nodes
+        ({"c": 9, "d": 1}, (0, 8), 1),  # one that needs more than there are waits for others
     ],
 )
-def test_carriers_leave_once_for_a_job(waiting, free, in_use, more):
+def test_carriers_leave_once_for_a_job(waiting, nodes, more):
     """Unless others take what was left for it."""
     jobs = WaitingJobs(("batch",), chosen=True)
     assert jobs.carriers_to_release({"a": 4}, 0, 8) == 4
-    assert jobs.carriers_to_release(waiting, free, in_use) == more
+    assert jobs.carriers_to_release(waiting, *nodes) == more
 
 
 @slow
