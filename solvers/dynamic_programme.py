@@ -164,6 +164,8 @@ class _Programme:
         # The best value of any option times the tasks; the values at 0 nodes count where all are negative.
         most = self.table.item(int(self.table.argmax()))
         self.scale: float = len(self.table) * max(most, -min(self.table[:, 0].tolist())) or 1.0
+        if not math.isfinite(self.scale):
+            raise OverflowError("Expected values whose sums are finite.")
 
     def answer(self) -> _Best:
         """Find counts whose bound is at most `PROVEN_GAP`, or the requested gap, above their value."""

@@ -310,7 +310,7 @@ class SolveResult:
     solver : str
         Name of the solver that answered.
     solve_s : float
-        Wall-clock seconds; the registry's wrapper fills it in.
+        Wall-clock seconds; the registry's wrapper fills it in, and whoever asked another solver before adds its time.
     choices : tuple of int, length J, or None
         Index of each task's option. A solver that takes capacities returns these, others may; the registry's wrapper
         fills in choices from counts and counts from choices.

@@ -1,4 +1,4 @@
-"""The compiled core: decisions and exact pruning, arrays in, arrays out.
+"""The compiled core: decisions and exact pruning of tasks whose options have values.
 
 It is optional: where it could not be built, or the environment variable ``BFTRAINER_CORE`` is 0, `core` is None and
 NumPy and Python do the same, to the last bit, more slowly. `why_not` then says why.

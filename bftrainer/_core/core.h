@@ -47,7 +47,7 @@ typedef struct {
     DecidedBy by;
 } Answer;
 
-/* Options that pruning left (a mark per entry of the table), and a known allocation; in memory of the caller. */
+/* Options that pruning left (a mark per task and count), and a known allocation; in memory of the caller. */
 typedef struct {
     uint8_t *kept;
     int64_t *counts;

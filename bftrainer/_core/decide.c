@@ -605,7 +605,9 @@ Outcome decide(const Problem *problem, Effort effort, Answer *answer) {
     if (p.scale == 0.0)
         p.scale = 1.0;
     Outcome outcome = FAILED;
-    if ((p.favoured = grown(NULL, entries, sizeof(double))) != NULL &&
+    if (!isfinite(p.scale))
+        PyErr_SetString(PyExc_OverflowError, "Expected values whose sums are finite.");
+    else if ((p.favoured = grown(NULL, entries, sizeof(double))) != NULL &&
         (p.losses = grown(NULL, entries, sizeof(double))) != NULL &&
         (p.worth = grown(NULL, tasks, sizeof(double))) != NULL &&
         (p.low = grown(NULL, kinds, sizeof(int64_t))) != NULL &&

@@ -43,7 +43,9 @@ static PyObject *read_row(PyObject *task, Py_ssize_t number, PyObject *nodes) {
 }
 
 /* Find the kind of each task: those of one kind are one object, whose row is added to `rows`. */
-static int find_kinds(PyObject *tasks, PyObject *nodes, Problem *problem, PyObject *rows, Py_ssize_t *first) {
+static int find_kinds(
+    PyObject *tasks, PyObject *nodes, int reads_held, Problem *problem, PyObject *rows, Py_ssize_t *first
+) {
     for (Py_ssize_t j = 0; j < problem->tasks; j++) {
         PyObject *task = PyTuple_GetItem(tasks, j);
         Py_ssize_t kind = problem->kinds - 1, end = FIRST_MAX(problem->kinds - NEAR_KINDS, 0);
@@ -53,8 +55,8 @@ static int find_kinds(PyObject *tasks, PyObject *nodes, Problem *problem, PyObje
             kind = problem->kinds++;
             first[kind] = j;
             PyObject *row = read_row(task, j, nodes);
-            problem->held[kind] = row == NULL ? -1 : read_held(task);
-            int is_read = problem->held[kind] >= 0 && PyList_Append(rows, row) == 0;
+            problem->held[kind] = row != NULL && reads_held ? read_held(task) : 0;
+            int is_read = row != NULL && problem->held[kind] >= 0 && PyList_Append(rows, row) == 0;
             Py_XDECREF(row);
             if (!is_read)
                 return -1;
@@ -83,8 +85,8 @@ static int read_values(PyObject *rows, Problem *problem) {
     return 0;
 }
 
-/* Make a problem of a tuple of tasks. */
-static int read_problem(PyObject *tasks, long long nodes, Problem *problem) {
+/* Make a problem of a tuple of tasks, for which it may not matter what they hold. */
+static int read_problem(PyObject *tasks, long long nodes, int reads_held, Problem *problem) {
     if (nodes < 0) {
         PyErr_Format(PyExc_ValueError, "Expected nodes >= 0, got %lld.", nodes);
         return -1;
@@ -97,8 +99,8 @@ static int read_problem(PyObject *tasks, long long nodes, Problem *problem) {
         return -1;
     PyObject *rows = PyList_New(0), *pool = PyLong_FromLongLong(nodes);
     Py_ssize_t *first = rows == NULL || pool == NULL ? NULL : grown(NULL, problem->tasks, sizeof(Py_ssize_t));
-    int is_read =
-        first != NULL && find_kinds(tasks, pool, problem, rows, first) == 0 && read_values(rows, problem) == 0;
+    int is_read = first != NULL && find_kinds(tasks, pool, reads_held, problem, rows, first) == 0 &&
+                  read_values(rows, problem) == 0;
     if (!is_read)
         free_problem(problem);
     free(first);
@@ -138,7 +140,7 @@ static PyObject *answered(const Problem *problem, Effort effort) {
 PyDoc_STRVAR(decision_doc,
 "decision(tasks, nodes, prune, gap, time_s)\n--\n\n"
 "Best allocation as (counts, value, bound, decided by), as `solvers.dynamic_programme` finds it; None out of time.\n"
-"Of `solvers.problem.TaskOptions`, `row`, or else `dense_row(nodes)`, and `current` are read, of each object once.");
+"Of `solvers.problem.TaskOptions`, `row`, or else `dense_row(nodes)`, and `current` are read, of each kind once.");
 
 static PyObject *decision(PyObject *module, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"tasks", "nodes", "prune", "gap", "time_s", NULL};
@@ -154,7 +156,7 @@ static PyObject *decision(PyObject *module, PyObject *args, PyObject *kwargs) {
         return NULL;
     effort.deadline_s = clock_s() + time_s;
     tasks = PySequence_Tuple(given); /* which nobody changes while attributes are read */
-    if (tasks != NULL && read_problem(tasks, nodes, &problem) == 0) {
+    if (tasks != NULL && read_problem(tasks, nodes, 1, &problem) == 0) {
         result = answered(&problem, effort);
         free_problem(&problem);
     }
@@ -218,7 +220,7 @@ static PyObject *pruned(PyObject *module, PyObject *args, PyObject *kwargs) {
         return NULL;
     double deadline_s = clock_s() + time_s;
     tasks = PySequence_Tuple(given);
-    if (tasks != NULL && read_problem(tasks, nodes, &problem) == 0) {
+    if (tasks != NULL && read_problem(tasks, nodes, 0, &problem) == 0) {
         Pruned left = {.kept = grown(NULL, problem.tasks * problem.width, 1)};
         left.counts = left.kept ? grown(NULL, problem.tasks, sizeof(int64_t)) : NULL;
         if (left.counts != NULL && prune(&problem, deadline_s, &left) == DONE)

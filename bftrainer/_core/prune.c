@@ -139,7 +139,7 @@ static void narrow(const Problem *problem, uint8_t *kept) {
         for (Py_ssize_t j = 0; j < problem->tasks; j++) {
             uint8_t *own = kept + j * width;
             find_ends(own, width, &least, &most);
-            int64_t last = least + problem->nodes - least_sum;
+            int64_t last = problem->nodes - least_sum + least;
             const double *values = problem->values + problem->kind[j] * width;
             dropped |= drop_counts(own, values, width, last, most_sum <= problem->nodes);
         }
