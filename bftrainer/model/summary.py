@@ -98,7 +98,7 @@ class Besides(_Part):
     """how many decisions were found by what, as in `decisions.parquet`: `trivial`, `pruning`, `search`, `backend`,
     `remembered`, `kept`"""
     solvers: dict[str, Any]
-    """per solver that answered: `decisions` and the three times"""
+    """per solver that answered: `decisions` and the three times, with those of a solver that failed before it"""
     below_large_idle: _BelowLargeIdle | None = None
     """the figures of the pool and of losses over the intervals with fewer than `large_idle` idle nodes; with
     `time_share` and `idle_node_s_share`, what part of time and of idle node-time these are"""
