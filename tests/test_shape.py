@@ -1,8 +1,9 @@
-"""How the code is cut: no function and no module grows beyond what one takes in at a time."""
+"""How the code is cut: nothing grows beyond what one takes in at a time, and no two modules need each other."""
 
 import ast
 from collections import Counter
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,18 @@ def test_modules_hide_something():
     assert {name for name in short if not name.endswith("__init__.py")} == set(SHORT)
     sizes = Counter(Path(name).parent.as_posix() for name in CODE if not name.startswith("tests/"))
     assert {folder: size for folder, size in sizes.items() if size > FOLDER_FILES} == {}
+
+
+def test_modules_import_each_other_in_no_circle():
+    """Nor with the imports that stand in functions, or are for types alone."""
+    modules = {name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): name for name in PRODUCT}
+    imports: dict[str, set[str]] = {module: set() for module in modules}
+    for module, name in modules.items():
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = {f"{getattr(node, 'module', '')}.{alias.name}".lstrip(".") for alias in node.names}
+                imports[module] |= {one if one in modules else one.rpartition(".")[0] for one in names}
+    TopologicalSorter(imports).prepare()  # names the modules of a circle, if there is one
 
 
 def test_private_functions_say_in_one_line_what_they_do():

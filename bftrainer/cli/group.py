@@ -262,17 +262,11 @@ def _stems_from(error: BaseException | None, *numbers: int) -> bool:
 
 def main() -> None:
     """Entry point of `bftrainer`."""
-    _run(cli, "bftrainer")
+    run_program(cli, "bftrainer")
 
 
-def replay_main() -> None:
-    """Entry point of `bftrainer-replay`, the same as `bftrainer replay`."""
-    from bftrainer.cli.replay import replay
-
-    _run(replay, "bftrainer-replay")
-
-
-def _run(command: click.Command, program: str) -> NoReturn:
+def run_program(command: click.Command, program: str) -> NoReturn:
+    """Run a command as a program; end with its exit status."""
     ready_streams()
     status = guarded(command, program)
     if status > KILLED_BY:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bftrainer.runs.config import ReplayConfig
-    from bftrainer.runs.run import RunResult, run_replay
-    from bftrainer.runs.run_files import RunFrames, read_results, write_run
+    from bftrainer.runs.run import run_replay
+    from bftrainer.runs.run_files import RunFrames, RunResult, read_results, write_run
     from bftrainer.runs.run_inputs import Inputs, load_inputs
 
 __all__ = ["Inputs", "ReplayConfig", "RunFrames", "RunResult", "load_inputs", "read_results", "run_replay", "write_run"]
 
-_HOMES = {"ReplayConfig": "config", "RunResult": "run", "run_replay": "run"}
-_HOMES |= dict.fromkeys(("RunFrames", "read_results", "write_run"), "run_files")
+_HOMES = {"ReplayConfig": "config", "run_replay": "run"}
+_HOMES |= dict.fromkeys(("RunFrames", "RunResult", "read_results", "write_run"), "run_files")
 
 
 def __getattr__(name: str) -> Any:

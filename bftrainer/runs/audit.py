@@ -33,7 +33,7 @@ from bftrainer.replay.power_draw import training_power_w, value_at
 from bftrainer.replay.value_tables import with_constraints
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.efficiency import compute_efficiency
-from bftrainer.runs.run import RunResult, run_replay
+from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_files import (
     ALLOCATION,
     ATTEMPTS,
@@ -42,6 +42,7 @@ from bftrainer.runs.run_files import (
     POWER,
     STEPS,
     TASKS,
+    RunResult,
     find_inputs,
     load_options,
     read_run_rows,

@@ -1,4 +1,7 @@
-"""Files of a run, written and read: each column is declared once. What they say is checked by `bftrainer audit`."""
+"""A run's result, and its files, written and read: each column is declared once.
+
+What the files say is checked by `bftrainer audit`.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import astuple, dataclass, field
 from datetime import datetime
 from functools import reduce
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -19,24 +23,35 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow import csv
 
-from bftrainer.errors import OutputError, escaped
+from bftrainer.errors import BftrainerError, OutputError, SettingsError, escaped, suggestion
 from bftrainer.files.arrow import open_native, parquet_file
 from bftrainer.files.opening import translated
 from bftrainer.files.text_files import json_file
-from bftrainer.model import NS_PER_S, instant_ns, instants_ns
+from bftrainer.files.writing import versions
+from bftrainer.model import NS_PER_S, instant_ns, instants_ns, iso
 from bftrainer.model.columns import Coded, Lists, Table
-from bftrainer.model.records import PowerSample
+from bftrainer.model.records import RUN_SCHEMA, PowerRecord, PowerSample, Recording
 from bftrainer.model.type_checks import fault_text
+from bftrainer.objectives import name_of_objective
+from bftrainer.plugins import full_name
 from bftrainer.replay.power_draw import value_at
-from bftrainer.report.comparison import run_names
+from bftrainer.report import metrics
+from bftrainer.report.comparison import figures_of, run_names
 from bftrainer.report.finished_run import FinishedRun
-from bftrainer.runs.config import OPTIONS
+from bftrainer.report.glossary import headline
+from bftrainer.report.ledger import find_limit, ledger_of
+from bftrainer.report.metrics import idle_node_s, ratio
+from bftrainer.runs.config import OPTIONS, ReplayConfig
+from bftrainer.runs.efficiency import Efficiency
+from bftrainer.runs.run_inputs import LEARNED, Inputs
+from bftrainer.terms import ON_SCALING
 from solvers.problem import Held
+from solvers.registry import describe_solver
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bftrainer.runs.run import RunResult
+    from bftrainer.zeus.tuned_task import Attempt
 
 TIME, REAL, COUNT, TEXT, FLAG = pa.timestamp("ns", tz="UTC"), pa.float64(), pa.int64(), pa.string(), pa.bool_()
 COUNTS, TEXTS = pa.list_(COUNT), pa.list_(TEXT)
@@ -270,6 +285,197 @@ def run_tables(result: RunResult) -> list[RunTable]:
     is_tuned = any(task.tuned is not None for task in result.recording.tasks)
     more = {POWER: result.metered is not None, ATTEMPTS: is_tuned, BELIEFS: bool(result.learned)}
     return [STEPS, DECISIONS, TASKS, ALLOCATION, *(table for table, is_there in more.items() if is_there)]
+
+
+_EFFICIENCY: tuple[str, ...] = ("efficiency", "efficiency_horizon_s", "efficiency_eq_nodes")
+_EFFICIENCY += ("ideal_work", "loss_variability_share", "loss_horizon_share")
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RunResult:
+    """Result of a replay.
+
+    Parameters
+    ----------
+    inputs : Inputs
+        What was replayed, and how.
+    command : str
+    recording : Recording
+    timings : dict
+        Wall-clock seconds, in which alone two equal runs differ: `load_s`, `replay_s`, `baseline_s` and `wall_s`.
+    efficiency : Efficiency or None
+        None without a comparison with constant pools.
+    is_partial : bool
+        Whether the run was interrupted or failed, in the replay or in that comparison.
+    metered : PowerRecord or None
+        None if power is unknown.
+    attempts : tuple of Attempt
+        Those of tuned tasks, in the order in which they ended.
+    learned : dict
+        Figures of learnt curves; empty if decisions knew all.
+    more_tasks : dict
+        What other replays with more tasks at once did; empty if few of them did not limit the run.
+    failure : BftrainerError or None
+        What ended the run before its time.
+    engine : {"replay", "live"}
+        What decided: a replay, or a harvest.
+    versions : dict
+        Those of the software that computed it.
+    """
+
+    inputs: Inputs
+    command: str
+    recording: Recording
+    timings: Mapping[str, float]
+    efficiency: Efficiency | None = None
+    is_partial: bool = False
+    metered: PowerRecord | None = None
+    attempts: tuple[Attempt, ...] = ()
+    learned: Mapping[str, Any] = field(default_factory=dict)
+    more_tasks: Mapping[str, Any] = field(default_factory=dict)
+    failure: BftrainerError | None = None
+    engine: Literal["replay", "live"] = "replay"
+    versions: Mapping[str, str] = field(default_factory=versions)
+    _summary: dict[str, Any] = field(default_factory=dict, init=False)
+
+    @property
+    def config(self) -> ReplayConfig:
+        """Options of the run."""
+        return self.inputs.config
+
+    @property
+    def start_ns(self) -> int:
+        """Start of the window, nanoseconds since the Unix epoch."""
+        return self.inputs.log.start_ns
+
+    def iso(self, time_s: float) -> str:
+        """Format a time of this run in ISO 8601, UTC."""
+        return iso(self.start_ns + round(time_s * NS_PER_S), "ns")
+
+    def summary(self) -> dict[str, Any]:
+        """All figures of the run, ready for JSON, in the order of the schema."""
+        if self._summary:  # sums over a long replay take seconds
+            return deepcopy(self._summary)
+        recording, inputs, config, settings = self.recording, self.inputs, self.config, self._settings()
+        intervals = metrics.Intervals.of(recording)
+        pool = metrics.pool_metrics(intervals)
+        return_on_investment = pool.pop("return_on_investment")
+        fallback = describe_solver(config.fallback) if isinstance(config.fallback, str) else config.fallback
+        decisions = metrics.decision_metrics(recording.decisions, None if fallback is None else fallback.name)
+        solve_s = math.fsum(recording.decisions["solve_s"])
+        idle_node_s_before_offers = 0.0 if inputs.idle_log is None else idle_node_s(inputs.idle_log, recording.end_s)
+        ledger = ledger_of(recording, max(0.0, idle_node_s_before_offers - pool["idle_node_s"]))
+        power: dict[str, Any] = {}  # if it is known, as that of tuned tasks is
+        if self.metered is not None:
+            power |= metrics.power_metrics(self.metered, inputs.carbon, config.pue, recording.end_s)
+        if tuned := [task.tuned for task in recording.tasks if task.tuned is not None]:
+            chosen = [(attempt.batch_size, attempt.power_limit_w) for attempt in self.attempts]
+            power |= metrics.tuning_metrics(tuned, chosen)
+        summary = {
+            "schema": RUN_SCHEMA,
+            "partial": self.is_partial,
+            "end_reason": recording.reason,
+            "command": self.command,
+            "versions": dict(self.versions),
+            "engine": self.engine,
+            "inputs": dict(inputs.sources),
+            "settings": settings,
+            "seed": config.seed,
+            "solver": full_name(config.solver),
+            "objective": name_of_objective(config.objective),
+            "forward_time_s": config.forward_time_s,
+            "max_tasks": config.max_tasks,
+            "window_start": self.iso(0.0),
+            "window_end": self.iso(recording.end_s),
+            "window_s": recording.end_s,
+            "nodes_total": len(inputs.log.nodes),
+            "node_log_notes": inputs.log.notes,
+            "node_log_zone": inputs.log.zone,
+            "events": len(recording.events),
+            "decisions": decisions.pop("decisions"),
+            **pool,
+            "ledger": ledger,
+            "limited_by": find_limit(ledger),
+            **({"more_tasks": dict(self.more_tasks)} if self.more_tasks else {}),
+            **dict(zip(_EFFICIENCY, astuple(self.efficiency) if self.efficiency else [None] * 6, strict=True)),
+            "return_on_investment": return_on_investment,
+            **metrics.task_metrics(recording.tasks, pool["used_node_s"]),
+            **power,
+            **self.learned,
+            **decisions,
+            **self.timings,
+            "solve_wall_share": ratio(solve_s, self.timings["wall_s"]),
+            "below_large_idle": metrics.metrics_below(intervals, settings["large_idle"]),
+        }
+        assumed, figures = inputs.assumed_scaling, figures_of(summary)
+        resting = [key.rpartition(".")[2] for key in ON_SCALING if figures.get(key) is not None]
+        summary["assumed_scaling"] = None if assumed is None else assumed.to_dict() | {"figures": resting}
+        self._summary.update(summary)
+        return deepcopy(self._summary)
+
+    def frame(self, table: str = "tasks") -> pd.DataFrame:
+        """Table of the run, as written to the Parquet file of that name.
+
+        Parameters
+        ----------
+        table : str
+            ``tasks``, ``decisions`` or ``allocation``; ``power`` and ``attempts`` if the run has them.
+
+        Raises
+        ------
+        SettingsError
+            If the run has no such table.
+        """
+        tables = {Path(run_table.file).stem: run_table for run_table in run_tables(self)[1:]}
+        if table not in tables:
+            raise SettingsError(f"Expected a table of this run, got {table!r}.{suggestion(table, tables)}")
+        return tables[table].of(self).to_pandas()
+
+    def report(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write a page about the run; the same as `bftrainer report`.
+
+        Raises
+        ------
+        OutputError
+            If it exists and not `force`, or cannot be written.
+        SettingsError
+            If the extra `report` is not installed.
+        """
+        from bftrainer.report.run_page import write_page
+
+        output = Path(path)
+        write_page([convert_result(self, output.stem.removesuffix("-itrOut"))], output, force=force)
+        return output
+
+    def __repr__(self) -> str:
+        return f"<RunResult: {headline(self.summary())}>"
+
+    def _repr_html_(self) -> str | None:
+        """Show the brief in notebooks."""
+        from bftrainer.report.run_page import notebook_view
+
+        return notebook_view(convert_result(self, "this run"))
+
+    def _settings(self) -> dict[str, Any]:
+        """Settings that affect the result, besides the inputs; those of power and learning only where they matter."""
+        config, assumed = self.config, self.inputs.assumed_scaling
+        until_s, quarter = config.until_s(self.start_ns), max(1, len(self.inputs.log.nodes) // 4)
+        derived = {
+            "since": None if config.since is None else self.iso(0.0),
+            "until_s": until_s if math.isfinite(until_s) else None,
+            "large_idle": quarter if config.large_idle is None else config.large_idle,
+            "scaling": LEARNED if config.scaling == LEARNED else assumed and str(assumed.model),
+        }
+        ineffective = {"power": not self.metered, "learning": not self.learned}
+        plain = {}
+        for name, option in OPTIONS.items():
+            value = getattr(config, name)
+            if name in derived or not option.is_setting or ineffective.get(option.section):
+                continue
+            if option.default_told or value != option.default:
+                value = full_name(value) if hasattr(value, "solve") else value
+                plain[name] = str(value) if isinstance(value, Path) else value
+        return plain | {"objective": name_of_objective(config.objective)} | derived
 
 
 def write_run(result: RunResult, directory: Path) -> None:
