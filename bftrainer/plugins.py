@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, partial
-from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bftrainer.errors import BftrainerError, InputError, SettingsError, suggestion
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 EXTRAS = {
     "advise": ("optuna",),
@@ -85,6 +87,8 @@ class Plugins:
 
         An `error`, which suggests `more_names` too, if there is none, or different ones are registered under it.
         """
+        from importlib.metadata import EntryPoint
+
         entries = entries_of(self.group)
         values = sorted({point.value for point in entries.get(name, ())})
         if len(values) > 1:
@@ -184,6 +188,8 @@ def _value_text(value: object) -> str:
 @cache
 def entries_of(group: str) -> dict[str, list[EntryPoint]]:
     """Entry points of a group by name, sorted; reading them takes milliseconds, so it is done once a process."""
+    from importlib.metadata import entry_points
+
     points = sorted(entry_points(group=group), key=lambda point: (point.name, point.value))
     return {name: list(alike) for name, alike in groupby(points, lambda point: point.name)}
 

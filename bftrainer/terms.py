@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass, replace
-from importlib import resources
+from pathlib import Path
 from typing import Literal, cast
 
 Unit = Literal["share", "s", "wall_s", "node_s", "nodes", "work", "count", "J", "W", "g", "rate"]
@@ -30,7 +30,7 @@ class Term:
 
 def _read_terms() -> dict[str, Term]:
     """Rows of the table by key."""
-    text = resources.files("bftrainer").joinpath("metrics.csv").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("metrics.csv").read_text(encoding="utf-8")
     terms = {}
     for key, label, unit, better, rests_on, *more in csv.reader(text.splitlines()[1:]):
         over, meaning, limit = more

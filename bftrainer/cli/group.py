@@ -8,7 +8,8 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module, resources
+from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -135,7 +136,7 @@ class LazyGroup(CommandGroup):
 
 def read_removed() -> dict[str, str]:
     """What replaces commands and options that earlier versions had, by their words after `bftrainer`, * for all."""
-    text = resources.files("bftrainer.cli").joinpath("removed.csv").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("removed.csv").read_text(encoding="utf-8")
     table: dict[str, str] = {}
     for words, instead in csv.reader(text.splitlines()):
         command, *options = re.split(r" (?=-)", words)

@@ -111,13 +111,14 @@ _KINDS: dict[str | None, dict[str, Any]] = {
     "SECONDS": {"type": DURATION},
     "SHARE": {"type": share_value},
 }
+_HINTS = get_type_hints(ImportSettings)
 
 
 def log_option(name: str) -> Callable[[Any], Any]:
     """The option of a setting of imports, as a decorator."""
     declared: Any = SETTINGS[name]
     more = {key: value for key, value in declared.metadata.items() if key not in ("flag", "kind", "formats")}
-    kind, kinds = declared.metadata.get("kind"), get_type_hints(ImportSettings)[name]
+    kind, kinds = declared.metadata.get("kind"), _HINTS[name]
     literals = [hint for hint in (kinds, *get_args(kinds)) if get_origin(hint) is Literal]
     if literals:
         more["type"] = click.Choice(get_args(literals[0]))

@@ -5,13 +5,11 @@ from __future__ import annotations
 import errno
 import fcntl
 import gzip
-import hashlib
 import os
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import BinaryIO, cast
 from zlib import crc32
@@ -226,12 +224,16 @@ def unseal_line(line: bytes) -> str | None:
 
 def file_source(path: Path) -> dict[str, str]:
     """Path and SHA-256 of an input file."""
+    import hashlib
+
     with open_file(path) as file:
         return {"path": str(path), "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def versions() -> dict[str, str]:
     """Versions of the software that computed the result, where installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
     packages = {"python": platform.python_version()}
     for package in ("bftrainer", "gurobipy", "highspy", "mip", "numpy", "pandas", "pyarrow"):
         with suppress(PackageNotFoundError):

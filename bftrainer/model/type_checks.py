@@ -87,7 +87,8 @@ _CONVERT: dict[Any, Callable[[str, Any, type[InputError]], Any]] = {
 @cache
 def _field_types(record: type) -> list[tuple[str, Any, tuple[Any, ...]]]:
     """Parameters of a dataclass: name, type, and types that are accepted as well."""
-    hints = [(field.name, get_type_hints(record)[field.name]) for field in fields(record) if field.init]
+    types = get_type_hints(record)
+    hints = [(field.name, types[field.name]) for field in fields(record) if field.init]
     kinds = [(name, *(get_args(hint) if isinstance(hint, UnionType) else (hint,))) for name, hint in hints]
     # What a protocol asks for is for its user to check.
     is_checked = [not any(getattr(kind, "_is_protocol", False) for kind in some) for _, *some in kinds]

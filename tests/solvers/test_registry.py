@@ -3,14 +3,13 @@
 import re
 import sys
 from dataclasses import replace
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.instances import problems
-from bftrainer import plugins
 from bftrainer.errors import SettingsError
 from bftrainer.runs import run_replay, write_run
 from bftrainer.runs.audit import audit
@@ -52,8 +51,7 @@ def test_the_catalogue() -> None:
 def test_two_solvers_of_one_name(monkeypatch):
     """None shadows the other: both are named where one is asked for, and in the list of solvers, beside the others."""
     extra = [EntryPoint("dp", "tests.solvers.plugins:Lazy", registry.GROUP)]
-    original = plugins.entry_points
-    monkeypatch.setattr(plugins, "entry_points", lambda group: [*original(group=group), *extra])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [*entry_points(group=group), *extra])
     forget_entries()
     try:
         assert registry.names() == SHIPPED
