@@ -12,7 +12,7 @@
                                 UnusableValueError: NothingConvergedError
 
 A message is one line that says what was expected, what was found, and where. Files and their names may hold anything,
-so a message is made `legible` when it is read, and code that raises an error may quote input as it is.
+so a message is cleaned by `make_legible` when it is read, and code that raises an error may quote input as it is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class BftrainerError(Exception):
     exit_status = 1
 
     def __str__(self) -> str:
-        return legible(super().__str__())
+        return make_legible(super().__str__())
 
 
 class InputError(BftrainerError):
@@ -75,7 +75,7 @@ class RunFailedError(BftrainerError):
         super().__init__(message)
         self.result = result
 
-    def __reduce__(self) -> tuple[type[RunFailedError], tuple[str]]:
+    def __reduce__(self) -> str | tuple[Any, ...]:
         return type(self), (str(self),)  # of a worker's run the message is enough
 
 
@@ -150,32 +150,33 @@ class TrainingStoppedError(BftrainerError):
     """A run of a recurring job was to stop before its target was reached."""
 
 
-def unused_options(reasons: Mapping[str, str]) -> SettingsError:
+def ineffective_options(reasons: Mapping[str, str]) -> SettingsError:
     """Make the error about options that have no effect here, and why, by their names."""
     listed = ", ".join(f"{option} ({reason})" for option, reason in reasons.items())
     return SettingsError(f"Options that have no effect: {listed}.")
 
 
-def legible(message: str) -> str:
+def make_legible(message: str) -> str:
     r"""Make a message one line of at most 500 characters that does nothing to a terminal.
 
     Examples
     --------
-    >>> print(legible("evil\x1b[2J.csv:3: Expected a name, got 'Jülich\n'."))
+    >>> print(make_legible("evil\x1b[2J.csv:3: Expected a name, got 'Jülich\n'."))
     evil\x1b[2J.csv:3: Expected a name, got 'Jülich\n'.
     """
-    text = escaped(message if len(message) <= 1000 else message[:500] + message[-500:])  # as a line may be of 64 MiB
+    # A line may be of 64 MiB.
+    text = escape_text(message if len(message) <= 1000 else message[:500] + message[-500:])
     return text if len(text) <= 500 else f"{text[:200]}...{text[-297:]}"  # the beginning tells where, the end what
 
 
-def escaped(text: str) -> str:
+def escape_text(text: str) -> str:
     """Text with all that cannot be printed, line ends too, as Python spells it in a literal."""
     if text.isprintable():
         return text
     return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
 
-def nearest(number: float, choices: Iterable[float]) -> str:
+def suggest_numbers(number: float, choices: Iterable[float]) -> str:
     """Ending of a message about a number that is not among the choices: `` Closest: 32, 64.``, empty if none are."""
     close = sorted(sorted(set(choices), key=lambda other: abs(other - number))[:3])
     return f" Closest: {', '.join(map(str, close))}." if close else ""
@@ -199,7 +200,7 @@ def suggestion(word: str, choices: Iterable[str]) -> str:
 
 
 @contextmanager
-def at_place(place: object, kind: type[BftrainerError]) -> Iterator[None]:
+def add_place(place: object, kind: type[BftrainerError]) -> Iterator[None]:
     """Put a place, if any, in front of the messages of errors of a kind."""
     try:
         yield

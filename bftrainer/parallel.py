@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
-from typing import Any
+from typing import Any, NamedTuple
 
 from bftrainer.errors import ENDING, BftrainerError, SettingsError
 
@@ -30,6 +30,13 @@ class Lost:
     error: Exception | None = None
 
 
+class Outcome(NamedTuple):
+    """Number of an item, from 0, and its result, or a `Lost`."""
+
+    number: int
+    result: Any
+
+
 def usable_processors() -> int:
     """Number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
@@ -43,10 +50,10 @@ def count_workers(workers: int | None) -> int:
     return number
 
 
-def as_ready(
+def map_as_ready(
     work: Work, items: Sequence[Any], workers: int, chunk: int = 1, *, ordered: bool = False
-) -> Generator[tuple[int, Any], None, None]:
-    """Yield the index of each item and its result, as they are ready or `ordered`; lost processes are replaced.
+) -> Generator[Outcome, None, None]:
+    """Yield what becomes of the items, as they are ready or `ordered`; lost processes are replaced.
 
     The result is a `Lost` for an item that `work` raised an exception for, or whose process ended abruptly each time.
     `work` is picklable; processes share its large arrays, which they cannot write, and get `chunk` items at once, as
@@ -62,9 +69,9 @@ def as_ready(
             pool |= {"batch_size": 1, "pre_dispatch": 1}
         try:
             with closing(_run_in_pool(work, list(pending.items())[: suspects or None], pool)) as results:
-                for index, result in results:
-                    del pending[index]
-                    yield index, result
+                for outcome in results:
+                    del pending[outcome.number]
+                    yield outcome
             suspects = 0
         except BrokenProcessPool:
             # One of the next items ended its process: computed one by one, the first that is pending then did so.
@@ -72,16 +79,16 @@ def as_ready(
                 losses[index := next(iter(pending))] += 1
                 if losses[index] == MOST_TRIES - 1:
                     del pending[index]
-                    yield index, Lost(f"its process ended abruptly, {MOST_TRIES} times")
+                    yield Outcome(index, Lost(f"its process ended abruptly, {MOST_TRIES} times"))
             suspects = 2 * workers * chunk
 
 
-def in_order(work: Work, items: Sequence[Any], workers: int | None, chunk: int = 1) -> Generator[Any, None, None]:
+def map_in_order(work: Work, items: Sequence[Any], workers: int | None, chunk: int = 1) -> Generator[Any, None, None]:
     """Yield results in the order of the items, whatever the number of processes, until the first one that fails.
 
     Raises whatever `work` does, and a `BftrainerError` if a process ends abruptly on the same item each time.
     """
-    with closing(as_ready(work, items, count_workers(workers), chunk, ordered=True)) as outcomes:
+    with closing(map_as_ready(work, items, count_workers(workers), chunk, ordered=True)) as outcomes:
         for _, outcome in outcomes:
             if isinstance(outcome, Lost):
                 raise outcome.error or BftrainerError(f"A worker process was lost: {outcome.reason}.")
@@ -90,7 +97,7 @@ def in_order(work: Work, items: Sequence[Any], workers: int | None, chunk: int =
 
 def _run_in_pool(
     work: Work, items: Sequence[tuple[int, Any]], pool: Mapping[str, Any]
-) -> Generator[tuple[int, Any], None, None]:
+) -> Generator[Outcome, None, None]:
     """Yield results; no process is left afterwards, and unfinished work is given up."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of semaphores that cannot be made, which is an error here
@@ -117,12 +124,12 @@ def _run_in_pool(
             get_reusable_executor().shutdown(wait=True, kill_workers=True)
 
 
-def _compute(work: Work, index: int, item: Any) -> tuple[int, Any]:
-    """The index, and the result or why there is none."""
+def _compute(work: Work, index: int, item: Any) -> Outcome:
+    """The result of an item, or why there is none."""
     try:
-        return index, work(item)
+        return Outcome(index, work(item))
     except Exception as error:  # whatever `work` raises is told by the one who reads the results
-        return index, Lost(str(error), error)
+        return Outcome(index, Lost(str(error), error))
 
 
 @contextmanager
@@ -162,9 +169,9 @@ def defer_interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread gets interrupts
         return
-    came: list[int] = []
+    received: list[int] = []
     for number in before:
-        signal.signal(number, lambda number, _: came.append(number))
+        signal.signal(number, lambda number, _: received.append(number))
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, before)  # inherited by processes
     try:
         yield
@@ -172,7 +179,7 @@ def defer_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in before.items():
             signal.signal(number, handler)
-        for deferred in came:
+        for deferred in received:
             signal.raise_signal(deferred)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bftrainer.errors import BftrainerError
-from bftrainer.parallel import in_order
+from bftrainer.parallel import map_in_order
 from bftrainer.supervisor import descendants
 from tests.tiny import installed
 from tests.waiting import alive, until
@@ -121,7 +121,7 @@ def end(number):
 def test_what_ends_its_process_is_given_up():
     """After three times, as a fourth would end the same way."""
     with pytest.raises(BftrainerError, match="ended abruptly, 3 times"):
-        list(in_order(end, [1, 2], 2))
+        list(map_in_order(end, [1, 2], 2))
 
 
 @pytest.mark.long
@@ -131,6 +131,6 @@ def test_results_come_in_order(workers, chunk):
     """Whatever the pieces: results in the order of the items, until the first that fails, whose error is raised."""
     found = []
     with pytest.raises(ValueError, match="4 is even"):
-        found.extend(in_order(odd, [7, 5, 3, 1, 9, 11, 13, 4, 2, 15, 8], workers, chunk))
+        found.extend(map_in_order(odd, [7, 5, 3, 1, 9, 11, 13, 4, 2, 15, 8], workers, chunk))
     assert found == [7, 5, 3, 1, 9, 11, 13]
-    assert list(in_order(odd, [], workers, chunk)) == []
+    assert list(map_in_order(odd, [], workers, chunk)) == []

@@ -12,14 +12,10 @@ from types import ModuleType
 
 __all__ = ["core", "why_not"]
 
-
-def _load_core() -> tuple[ModuleType | None, str]:
-    if os.environ.get("BFTRAINER_CORE") == "0":
-        return None, "turned off by BFTRAINER_CORE=0"
+core: ModuleType | None = None
+why_not = "turned off by BFTRAINER_CORE=0"
+if os.environ.get("BFTRAINER_CORE") != "0":
     try:
-        return import_module("bftrainer._core._core"), ""
+        core, why_not = import_module("bftrainer._core._core"), ""
     except ImportError as error:
-        return None, f"no compiled extension: {error}"
-
-
-core, why_not = _load_core()
+        why_not = f"no compiled extension: {error}"

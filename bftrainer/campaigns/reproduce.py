@@ -26,7 +26,7 @@ from bftrainer.files.text_files import SCHEMA, write_csv
 from bftrainer.files.writing import replacing
 from bftrainer.model import TaskSpec
 from bftrainer.nodelogs.availability import read_availability
-from bftrainer.parallel import in_order
+from bftrainer.parallel import map_in_order
 from bftrainer.report.metrics import Estimate, estimate, idle_node_s, ratio
 from bftrainer.report.page import Card, Page, PageTable, page_bytes
 from bftrainer.runs.run_inputs import read_log
@@ -322,7 +322,7 @@ def evaluate_bamboo(log: Path | None, workers: int | None, *, quick: bool) -> Re
     settings, repeats = CheckpointedTraining(load_profile(None)), 10 if quick else 100
     levels = (0.0, 0.25, 0.5, 1.0, 2.0) if quick else (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
     sweep = SpotSweep(model, settings, levels, repeats=repeats, prices=Prices(0.3, 1.0))
-    with closing(in_order(sweep.run, list(product(sweep.levels, range(repeats))), workers, 8)) as results:
+    with closing(map_in_order(sweep.run, list(product(sweep.levels, range(repeats))), workers, 8)) as results:
         runs = {level: list(islice(results, repeats)) for level in levels}
 
     def average(value: Callable[[Figures, Figures], float | None]) -> Levels:

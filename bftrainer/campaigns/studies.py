@@ -16,7 +16,7 @@ from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.model import NS_PER_S, Objective, iso
 from bftrainer.model.task import SAVING_FIELDS
 from bftrainer.objectives import name_of_objective, throughput
-from bftrainer.parallel import in_order
+from bftrainer.parallel import map_in_order
 from bftrainer.plugins import require_extra
 from bftrainer.report.comparison import figures_of, relative
 from bftrainer.report.glossary import check_metrics, format_value, name_tasks
@@ -373,7 +373,7 @@ def forecast(
     starts_s = [begin_s + float(start_s) for start_s in np.linspace(0.0, until_s - plan.horizon_s, plan.stretches)]
     completion_s, done_shares = list[float](), list[float]()
     try:
-        with closing(in_order(partial(_replay_stretch, plan), starts_s, workers)) as results:
+        with closing(map_in_order(partial(_replay_stretch, plan), starts_s, workers)) as results:
             for ends_s in results:
                 completion_s.append(max(ends_s, default=0.0))
                 done_shares.append(sum(end_s <= plan.deadline_s for end_s in ends_s) / max(1, len(ends_s)))

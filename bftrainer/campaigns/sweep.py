@@ -25,7 +25,7 @@ from bftrainer.files.directories import LOCK, MANIFEST, SUMMARY, written_files
 from bftrainer.files.text_files import toml_file
 from bftrainer.files.writing import lock_file, replacing, report_os_errors, temporary_path
 from bftrainer.objectives import get_objective
-from bftrainer.parallel import Lost, Work, as_ready, count_workers
+from bftrainer.parallel import Lost, Work, count_workers, map_as_ready
 from bftrainer.plugins import require_extra
 from bftrainer.report.campaign_pages import REPEATED
 from bftrainer.report.comparison import figures_of, setting_label
@@ -294,7 +294,7 @@ def _drop_results(path: Path, keys: Collection[str]) -> None:
 
 def local_engine(workers: int | None = None) -> Engine:
     """Processes of this machine, by default one per usable processor; one worker computes in this process."""
-    return partial(as_ready, workers=count_workers(workers))
+    return partial(map_as_ready, workers=count_workers(workers))
 
 
 class DaskEngine:

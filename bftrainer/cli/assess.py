@@ -165,12 +165,12 @@ class _Steps:
         self, configs: Mapping[str, ReplayConfig], work: Callable[[ReplayConfig], dict[str, Any]]
     ) -> list[dict[str, Any]]:
         """Results of steps, as JSON gives them back; those that are not known are computed on all processors."""
-        from bftrainer.parallel import in_order, usable_processors
+        from bftrainer.parallel import map_in_order, usable_processors
 
         unknown = [name for name in configs if name not in self._results]
         for name in configs.keys() - set(unknown):
             self._count(name)
-        with closing(in_order(work, [configs[name] for name in unknown], usable_processors())) as results:
+        with closing(map_in_order(work, [configs[name] for name in unknown], usable_processors())) as results:
             for name, result in zip(unknown, results, strict=True):
                 line = json.dumps([name, result])
                 self._journal.append([line])

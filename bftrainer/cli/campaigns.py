@@ -16,7 +16,7 @@ from bftrainer.cli import usage
 from bftrainer.cli.replay import config_like, like_options
 from bftrainer.cli.terminal import cell, counting, note, print_records, print_table, tell, write_rows
 from bftrainer.cli.usage import DATE, FILE, MOMENT
-from bftrainer.errors import escaped
+from bftrainer.errors import escape_text
 from bftrainer.files.writing import replacing
 from bftrainer.plugins import require_extra
 from bftrainer.report.glossary import ASSUMED, MARK, check_metrics, format_value, is_assumed
@@ -280,7 +280,7 @@ def sweep(
         note(SAMPLE_TASKS_USED)
     changes = [] if paired is None else paired_changes(result.table(), paired, judged)
     changed = [_change_cells(one) for one in changes]
-    notes = [escaped(f"{one.value}: {one.note}.") for one in changes if one.note]
+    notes = [escape_text(f"{one.value}: {one.note}.") for one in changes if one.note]
     if report is not None:
         rows, text = result.table().to_pylist(), spec.text.decode(errors="backslashreplace")
         table = PageTable(f"Changes by {paired}, pair by pair", CHANGE_HEADINGS, changed, texts=notes)
@@ -340,7 +340,7 @@ def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> Non
 
 def _change_cells(one: PairedChange) -> list[str]:
     """Cells of a change under `CHANGE_HEADINGS`."""
-    names = (escaped(str(one.value)), escaped(str(one.against)), GLOSSARY[one.metric].label)
+    names = (escape_text(str(one.value)), escape_text(str(one.against)), GLOSSARY[one.metric].label)
     counts = (f"{one.points - one.lone_points:,}", f"{one.lone_points:,}")
     return [*names, cell(one.to_dict()["change"], "change_share"), one.verdict, *counts]
 

@@ -13,7 +13,7 @@ import click
 from bftrainer.cli import usage
 from bftrainer.cli.terminal import note, print_table, tell
 from bftrainer.cli.usage import FILE
-from bftrainer.errors import BftrainerError, SettingsError, escaped
+from bftrainer.errors import BftrainerError, SettingsError, escape_text
 from bftrainer.files.writing import replacing_together
 from bftrainer.report.glossary import ASSUMED, MARK, suggest_metrics
 from bftrainer.runs.config import OPTIONS
@@ -248,7 +248,7 @@ def audit(ctx: click.Context, runs: tuple[Path, ...], objective: str | None) -> 
         try:
             findings = check(run, own)
         except (BftrainerError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as fault:
-            status, text = UNUSABLE, " ".join(escaped(f"{fault}").split()) or type(fault).__name__
+            status, text = UNUSABLE, " ".join(escape_text(f"{fault}").split()) or type(fault).__name__
             kind = "" if isinstance(fault, BftrainerError) else f"cannot be audited, {type(fault).__name__}: "
             results.append({"run": str(run), "error": f"{kind}{text}"})
             where = "" if text.startswith((f"{run}:", f"{run}/")) else f"{run}: "

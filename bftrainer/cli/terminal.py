@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import click
 
-from bftrainer.errors import ENDING, escaped, legible
+from bftrainer.errors import ENDING, escape_text, make_legible
 
 
 def counted(count: int, what: str) -> str:
@@ -27,7 +27,7 @@ def counted(count: int, what: str) -> str:
 
 def tell(message: str) -> None:
     """Print a line on stderr, with control characters escaped."""
-    click.echo(legible(message), err=True)
+    click.echo(make_legible(message), err=True)
 
 
 def note(message: str) -> None:
@@ -73,7 +73,7 @@ def write_rows(
     """Write a title and labelled rows; a terminal's width is respected, rows without text are left out."""
     out = out or sys.stdout
     width = max(shutil.get_terminal_size().columns, 2 * indent) if out.isatty() else None
-    lines = [f"{label:{indent}}{escaped(text)}" for label, text in rows if text is not None]
+    lines = [f"{label:{indent}}{escape_text(text)}" for label, text in rows if text is not None]
     for line in lines if title is None else [title, *lines]:
         folded = [line]
         if width is not None:
@@ -148,7 +148,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], text_col
             heading, justify="left" if text_columns is None or number < text_columns else "right", overflow="fold"
         )
     for row in rows:
-        table.add_row(*map(escaped, row))  # names come from files
+        table.add_row(*map(escape_text, row))  # names come from files
     Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else _FILE_WIDTH).print(table)
 
 

@@ -17,7 +17,7 @@ from bftrainer.cli.imports import log_option
 from bftrainer.cli.spot import MINUTES, model_options
 from bftrainer.cli.terminal import note, print_figures, print_table
 from bftrainer.cli.usage import FILE
-from bftrainer.errors import InputError, LogError, OutputError, SettingsError, at_place
+from bftrainer.errors import InputError, LogError, OutputError, SettingsError, add_place
 from bftrainer.files.opening import whole_bytes
 from bftrainer.files.writing import replacing
 
@@ -71,7 +71,7 @@ def edit(
         clock = Clock(zone)
         window: list[int | None] = []
         for option, moment in (("--start", start), ("--end", end)):
-            with at_place(option, InputError):
+            with add_place(option, InputError):
                 window.append(None if moment is None else clock.instant_ns(moment))
         log = select_window(log, *window)
     names = None if nodes is None else read_inventory(nodes).names

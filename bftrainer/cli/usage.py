@@ -17,7 +17,7 @@ from click.core import ParameterSource
 
 from bftrainer.cli.group import Command
 from bftrainer.cli.terminal import note, print_json
-from bftrainer.errors import OutputError, unused_options
+from bftrainer.errors import OutputError, ineffective_options
 from bftrainer.files.opening import file_stamp
 from bftrainer.files.writing import refuse_existing, replacing
 from bftrainer.plugins import require_extra
@@ -273,4 +273,4 @@ def refuse_unused(reasons: Mapping[str, str | bool | None]) -> None:
         if reasons.get(name) and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             unused[max(option.opts, key=len)] = str(reasons[name])
     if unused:
-        raise unused_options(unused)
+        raise ineffective_options(unused)

@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from bftrainer.errors import InputError, SettingsError, escaped
+from bftrainer.errors import InputError, SettingsError, escape_text
 
 SETTING = "BFTRAINER_MAX_GIB"
 MIB, GIB = 2**20, 2**30
@@ -120,7 +120,7 @@ def file_stamp(path: Path) -> tuple[int, ...] | None:
 
 def one_line(text: object) -> str:
     """Text from a file, made fit for a message: control characters escaped, cut if long."""
-    return escaped(str(text)[:200])
+    return escape_text(str(text)[:200])
 
 
 def open_file(path: Path) -> io.BufferedReader:

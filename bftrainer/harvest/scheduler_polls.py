@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bftrainer.errors import LogError, PollError, SettingsError, at_place
+from bftrainer.errors import LogError, PollError, SettingsError, add_place
 from bftrainer.files.opening import one_line
 from bftrainer.nodelogs.hostlist import expand_hostlist
 from bftrainer.nodelogs.inventory import is_out_of_service, state_words
@@ -280,7 +280,7 @@ class SlurmPoll:
         if self.is_carrier is not None:
             running = run_command(["squeue", "-h", "-a", "-t", "R,CG", "-o", SQUEUE_FIELDS])
             ours = nodes_of_carriers(running, self.is_carrier)
-        with at_place(self.source, PollError):
+        with add_place(self.source, PollError):
             return slurm_pool(text, ours)
 
 
@@ -301,5 +301,5 @@ class CommandPoll:
     def __call__(self) -> Pool:
         """States of the nodes now; a `PollError` if they are not known."""
         text = run_command(self.command)
-        with at_place(self.command[0], PollError):
+        with add_place(self.command[0], PollError):
             return read_pool(text)

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bftrainer.errors import PollError, RunFailedError, SettingsError, at_place
+from bftrainer.errors import PollError, RunFailedError, SettingsError, add_place
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 from bftrainer.harvest import harvest_events as ev
@@ -118,7 +118,7 @@ def carrier_partition(name: str, hold_s: float, *, chosen: bool = False, knows: 
 def _nodes(partition: dict[str, str]) -> set[str]:
     """Nodes of a partition; none if it has none, which Slurm says in brackets of its own."""
     text = partition.get("Nodes", "(null)")
-    with at_place("scontrol", PollError):
+    with add_place("scontrol", PollError):
         return set() if text == "(null)" else set(expand_hostlist(text))
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import LogError, OutputError, legible
+from bftrainer.errors import LogError, OutputError, make_legible
 from bftrainer.files.opening import Form, form_of, one_line, suffix_form
 from bftrainer.files.text_files import count_cell, csv_rows, first_row, table_rows, write_csv
 from bftrainer.files.writing import replacing
@@ -271,7 +271,8 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
         times = np.empty(0) if recorded is None else recorded.time_ns
         if outside := int(((times < log.start_ns) | (times > log.end_ns)).sum()):
             note = f"{terminations}: {outside} of {times.size} terminations lie outside of the counts' window"
-            warn(legible(f"{note} {iso(log.start_ns)} to {iso(log.end_ns)}; they are counted as if they were in it."))
+            note += f" {iso(log.start_ns)} to {iso(log.end_ns)}; they are counted as if they were in it."
+            warn(make_legible(note))
         return AvailabilityTrace("counts", counts.falls() if recorded is None else recorded, log, counts)
     if terminations is not None:
         raise LogError(f"{path}: Expected a count trace beside terminations, got another kind of trace.")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from bftrainer.errors import LogError, SettingsError, at_place, suggestion
+from bftrainer.errors import LogError, SettingsError, add_place, suggestion
 from bftrainer.files.opening import one_line
 from bftrainer.files.text_files import head, log_lines
 from bftrainer.nodelogs.hostlist import expand_hostlist
@@ -88,9 +88,9 @@ def read_inventory(source: str) -> Inventory:
     if not inventory_paths(source):
         if "/" in source or path.suffix in (".txt", ".csv", ".log"):
             raise LogError(f"{source}: No such file.")
-        with at_place("--nodes", LogError):
+        with add_place("--nodes", LogError):
             return Inventory(expand_hostlist(source))
-    with at_place(path, LogError):
+    with add_place(path, LogError):
         if is_slurm_json(head(path)):
             return _gather(SlurmDocument(path, ("nodes",)).shown_nodes())
         text = "\n".join(row.fields[0] for row in log_lines(path))
@@ -139,7 +139,7 @@ def _parse_list(path: Path, text: str) -> Iterator[dict[str, str]]:
             continue
         fields = [word for word in _FIELDS.split(line) if word]
         nodes, partition, state = "".join(fields[:1]), "", ""
-        with at_place(f"{path}:{number}", LogError):
+        with add_place(f"{path}:{number}", LogError):
             if len(columns) > 1 and fields:
                 cells = dict(zip(columns, fields, strict=False))
                 partition, state = cells.get("partition", ""), cells.get("state", "")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import InputError, LogError, OutputError, SettingsError, at_place, legible
+from bftrainer.errors import InputError, LogError, OutputError, SettingsError, add_place, make_legible
 from bftrainer.files.opening import LOG_BYTES, Form, form_of, one_line, suffix_form
 from bftrainer.files.text_files import LogRow, csv_rows, json_file, parse_text, write_csv
 from bftrainer.files.writing import replacing, replacing_together
@@ -60,7 +60,7 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = lambda _:
     if form not in _READERS:
         raise LogError(f"{path}: Expected a node log (Parquet, CSV or pickle), got {form.value[0]}.")
     log = _READERS[form](path, warn)
-    with at_place(path, SettingsError):
+    with add_place(path, SettingsError):
         return log.skip_rows(skip_events)
 
 
@@ -139,10 +139,10 @@ def _make_log(rows: _Transitions, warn: Warn) -> NodeLog:
         if not rows.time_ns.size:
             raise LogError(f"{rows.path}: Expected transitions or metadata, got neither.")
         assumed = "the nodes are those seen, the window reaches from the first time to the last."
-        warn(legible(f"{rows.path}: no metadata: {assumed}"))
+        warn(make_legible(f"{rows.path}: no metadata: {assumed}"))
         window = [iso(time_ns) for time_ns in rows.time_ns[[0, -1]]]
         meta = {"schema": SCHEMA, "nodes": sorted(rows.nodes), "window": window, "provenance": {}}
-    with at_place(f"{rows.meta_path}: Metadata", LogError):
+    with add_place(f"{rows.meta_path}: Metadata", LogError):
         check_keys(meta, _METADATA_KEYS, _METADATA_KEYS[:-1], LogError, "metadata")
         nodes, window_ns = meta["nodes"], _parse_instants("window", meta["window"])
         unchanged_ns = _parse_instants("unchanged_rows", meta.get("unchanged_rows", []))
@@ -305,7 +305,7 @@ def _read_parquet(path: Path, warn: Warn) -> NodeLog:
 def _read_pickled(path: Path, _: Warn) -> NodeLog:
     """Read a pickled (or gzipped, or tarred and pickled) DataFrame of node states."""
     frame = read_pickle_file(path, LogError, "node names")
-    with at_place(path, LogError):
+    with add_place(path, LogError):
         times, blocks = _index_times(frame), [np.empty(0, dtype=np.int64)]
         for node, cells in enumerate(frame.values):
             states = cells

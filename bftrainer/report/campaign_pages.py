@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bftrainer.errors import escaped
+from bftrainer.errors import escape_text
 from bftrainer.report.drawing import date_of, label_dates, palette, put_legend
 from bftrainer.report.glossary import assumption_notes, format_value
 from bftrainer.report.metrics import Estimate, estimate, proportion
@@ -35,7 +35,7 @@ _SECOND = ("tasks_completed", "turnaround_mean_s", "preemptions", "rescales", "e
 
 def short_label(value: Any, most: int = 24) -> str:
     """Text of a setting's value of at most so many characters: the end of a path, the beginning of all else."""
-    text = "-" if value is None else f"{value:g}" if isinstance(value, float) else escaped(str(value))
+    text = "-" if value is None else f"{value:g}" if isinstance(value, float) else escape_text(str(value))
     if len(text) <= most:
         return text
     return f"…{text[1 - most :]}" if "/" in text else f"{text[: most - 1]}…"

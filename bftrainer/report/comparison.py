@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from bftrainer.errors import escaped
+from bftrainer.errors import escape_text
 from bftrainer.model.instants import instant_ns, local_iso
 from bftrainer.report.glossary import (
     MARK,
@@ -289,7 +289,7 @@ def run_names(paths: Sequence[Path]) -> tuple[str, ...]:
     tails = list(map(tail, absolute))
     bare = [name.removesuffix("-itrOut") for name in tails]
     # Directory names need not be valid text, and names of runs are written into pages and figures.
-    names = [escaped(name) for name in (bare if len(set(bare)) == len(set(absolute)) else tails)]
+    names = [escape_text(name) for name in (bare if len(set(bare)) == len(set(absolute)) else tails)]
     return tuple(
         name if absolute.count(path) == 1 else f"{name} ({absolute[: place + 1].count(path)})"
         for place, (path, name) in enumerate(zip(absolute, names, strict=True))

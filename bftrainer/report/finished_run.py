@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bftrainer.errors import escaped
+from bftrainer.errors import escape_text
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.model.instants import time_zone
 
@@ -131,7 +131,7 @@ class FinishedRun:
         tasks, moves = columns["tasks"], columns["allocation"]
         holdings = _count_nodes(moves, tasks["name"])
         for key in ("name", "group"):  # empty where there is none; control characters would take effect on pages
-            texts = [escaped(text) if isinstance(text, str) else "" for text in tasks[key]]
+            texts = [escape_text(text) if isinstance(text, str) else "" for text in tasks[key]]
             tasks[key] = np.array(texts, dtype=object)
         return cls(name, summary, columns["step-logs"], columns["decisions"], tasks, holdings)
 

@@ -11,7 +11,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from bftrainer._version import __version__
-from bftrainer.errors import escaped
+from bftrainer.errors import escape_text
 from bftrainer.report.comparison import Cell
 from bftrainer.report.drawing import METADATA, page_style, palette, plain, svg_of
 
@@ -127,7 +127,7 @@ def _template() -> Template:
         undefined=StrictUndefined,
         trim_blocks=True,
         # Control characters in paths and commands may change the text's direction; markup is kept.
-        finalize=lambda value: escaped(value) if type(value) is str else value,
+        finalize=lambda value: escape_text(value) if type(value) is str else value,
     )
     environment.globals |= {"across": _cards_across, "read": _read}
     return environment.from_string(_read("page.html"))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import SettingsError, escaped, suggestion
+from bftrainer.errors import SettingsError, escape_text, suggestion
 from bftrainer.report.comparison import figures_of, group_seeds, input_files, setting_label
 from bftrainer.report.drawing import (
     MARKERS,
@@ -350,7 +350,7 @@ def _finish(
     """Add a caption with node logs, machine and window, and the assumption of runs, if the metric rests on it."""
     notes = {run.name: scaling_note(run.summary) for run in runs if is_assumed(run.summary, key)}
     paths = {file["path"] for run in runs for file in input_files(run.summary).get("node_log", ())}
-    logs, machines = sorted({escaped(PurePath(path).name) for path in paths}), {*map(machine_in_words, runs)}
+    logs, machines = sorted({escape_text(PurePath(path).name) for path in paths}), {*map(machine_in_words, runs)}
     lead = f"Replay of {logs[0]}" if len(logs) == 1 else f"Replays of {len(logs) or 'other'} node logs"
     texts = [f"{drawn.caption}.", f"{', '.join([lead, *machines]) if len(machines) == 1 else lead}."]
     if has_intervals:

@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 import solvers
-from bftrainer.errors import OutputError, escaped
+from bftrainer.errors import OutputError, escape_text
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, Objective, ScalingCurve, TaskState, instant_ns, is_static
 from bftrainer.model.columns import Table
@@ -76,7 +76,7 @@ class Findings:
         """Count a check; note the problem, one line without control characters, unless it holds."""
         self.checked += 1
         if not holds:
-            self.wrong.append(escaped(problem))
+            self.wrong.append(escape_text(problem))
         return bool(holds)
 
     def compare(self, where: str, recorded: Any, computed: Any, slack: float = 0.0) -> None:

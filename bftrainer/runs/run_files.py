@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow import csv
 
-from bftrainer.errors import BftrainerError, OutputError, SettingsError, escaped, suggestion
+from bftrainer.errors import BftrainerError, OutputError, SettingsError, escape_text, suggestion
 from bftrainer.files.arrow import open_native, parquet_file
 from bftrainer.files.opening import translated
 from bftrainer.files.text_files import json_file
@@ -537,7 +537,7 @@ def find_inputs(directory: Path, summary: Mapping[str, Any]) -> Iterator[tuple[s
             here, beside = Path(entry["path"]), directory.resolve().parent / entry["path"]
             path = here if here.is_file() else beside
             if not path.is_file():
-                raise OutputError(f"{directory}: input {escaped(entry['path'])} not found.")
+                raise OutputError(f"{directory}: input {escape_text(entry['path'])} not found.")
             yield name, entry | {"path": path}
 
 
@@ -576,7 +576,7 @@ def convert_result(result: RunResult, name: str) -> FinishedRun:
     """A result as if read from its files."""
     summary = json.loads(json.dumps(result.summary()))  # converted as in its file
     tables = {Path(table.file).stem: table.show(table.of(result)) for table in SHOWN}
-    return FinishedRun.from_tables(escaped(name), summary, tables)
+    return FinishedRun.from_tables(escape_text(name), summary, tables)
 
 
 def read_run_rows(path: Path, schema: RunTable, columns: Sequence[str] | None = None) -> pa.Table:
@@ -598,7 +598,7 @@ def _table_expected(path: Path) -> Iterator[None]:
     try:
         yield
     except (LookupError, ValueError, NotImplementedError, pa.ArrowException) as fault:
-        reason = escaped(" ".join(str(fault).split())[:200].strip("'\"").removesuffix("."))
+        reason = escape_text(" ".join(str(fault).split())[:200].strip("'\"").removesuffix("."))
         raise OutputError(f"{path}: Expected this table of a run ({reason}).") from None
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from bftrainer.errors import InvalidTaskError, SettingsError, SolverError, at_place, legible, unused_options
+from bftrainer.errors import InvalidTaskError, SettingsError, SolverError, add_place, ineffective_options, make_legible
 from bftrainer.files.opening import SAMPLE_NODE_LOG, SAMPLE_TASKS, file_stamp, sample_path
 from bftrainer.files.text_files import number_cell, table_rows
 from bftrainer.files.writing import file_source
@@ -132,7 +132,7 @@ def load_inputs(config: ReplayConfig) -> Inputs:
         log=log,
         tasks=tasks,
         settings=replace(settings, power_cap_w=value_at(power_cap_w, 0.0)),
-        notes=tuple(map(legible, notes)),
+        notes=tuple(map(make_legible, notes)),
         sources=_sources(config, node_log, task_set),
         assumed_scaling=task_set.assumed_scaling,
         learned=task_set.learned,
@@ -189,7 +189,7 @@ def load_tasks(config: ReplayConfig) -> TaskSet:
     options = {"--scalability": config.scalability, "--scaling": None if learned else config.scaling}
     unused = {name: "tasks that are no file have a scaling" for name, value in options.items() if value is not None}
     if unused:
-        raise unused_options(unused)
+        raise ineffective_options(unused)
     return TaskSet(tuple(tasks), learned=learned)
 
 
@@ -197,7 +197,7 @@ def _offer_log(node_log: Path | NodeLog, config: ReplayConfig, notes: list[str])
     """Select what is offered of a log, in time and nodes; and what is idle, if it is more."""
     log, log_notes = read_log(node_log) if isinstance(node_log, Path) else (node_log, [])
     notes += log_notes
-    with at_place(node_log if isinstance(node_log, Path) else None, SettingsError):
+    with add_place(node_log if isinstance(node_log, Path) else None, SettingsError):
         idle = log.skip_rows(config.skip_events)
     start_ns = config.start_ns(idle)
     after_ns = nanoseconds(min(config.offer_after_s, _LONGEST_S))
@@ -278,7 +278,7 @@ def _refuse_unfit(config: ReplayConfig, tasks: Sequence[TaskSpec], learned: Coll
     reasons.pop("seed", None)  # of which several may be compared, whether or not something is drawn
     changed = [name for name in reasons if getattr(config, name) != OPTIONS[name].default]
     if changed:
-        raise unused_options({OPTIONS[name].flag: reasons[name] for name in changed})
+        raise ineffective_options({OPTIONS[name].flag: reasons[name] for name in changed})
 
 
 def read_series(path: Path, column: str, start_ns: int, window_s: float) -> Steps:

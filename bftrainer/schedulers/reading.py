@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bftrainer.errors import LogError, SettingsError, legible
+from bftrainer.errors import LogError, SettingsError, make_legible
 from bftrainer.files.opening import one_line
 from bftrainer.files.text_files import LogRow, log_lines
 from bftrainer.model import NodeLog
@@ -264,7 +264,7 @@ class Reading:
 
     def note(self, text: str) -> None:
         """Add an assumption to the notes, unless it is there already."""
-        text = legible(text)
+        text = make_legible(text)
         if text not in self.notes:
             self.notes.append(text)
 

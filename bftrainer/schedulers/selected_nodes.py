@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import LogError, SettingsError, at_place
+from bftrainer.errors import LogError, SettingsError, add_place
 from bftrainer.model import NS_PER_S, iso
 from bftrainer.nodelogs.hostlist import MOST_NODES, expand_hostlist
 from bftrainer.nodelogs.inventory import Inventory, natural_order, partition_names, read_inventory, shorten_names
@@ -134,7 +134,7 @@ def count_nodes(nodes: str | None, counted: int | None) -> NodeChoice:
 
 def expand_excluded(hostlist: str | None) -> frozenset[str]:
     """Nodes that `--exclude-nodes` names."""
-    with at_place("--exclude-nodes", LogError):
+    with add_place("--exclude-nodes", LogError):
         return frozenset(expand_hostlist(hostlist)) if hostlist else frozenset()
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import LogError, SettingsError, at_place, unused_options
+from bftrainer.errors import LogError, SettingsError, add_place, ineffective_options
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.model.type_checks import require
 from bftrainer.nodelogs import availability
@@ -213,7 +213,7 @@ def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog
     (start_ns, taken, added), *later = np.vstack((times, np.array(numbers, dtype=np.int64))).T.tolist()
     if taken > initial_nodes:
         raise LogError(f"{preemptions}:2: Expected to take at most the {initial_nodes} nodes there are, got {taken}.")
-    with at_place(preemptions, LogError):
+    with add_place(preemptions, LogError):
         # Changes at the first instant are part of the state in which the window opens.
         return churn_log((start_ns, int(times[-1])), initial_nodes - taken + added, later, provenance={FORM: "spot"})
 
@@ -316,13 +316,13 @@ def generate_trace(
     # Options have the parameters' names without units; `--set` stands before figures that have no option of their own.
     flags = {option: "--" if option in _FLAGS else "--set " for option in names if option in options}
     if unused := [flag + option.removesuffix("_s").replace("_", "-") for option, flag in flags.items()]:
-        raise unused_options(dict.fromkeys(unused, f"of the model {other} alone"))
+        raise ineffective_options(dict.fromkeys(unused, f"of the model {other} alone"))
     rng = np.random.default_rng(seed)
     provenance = {"source": "bftrainer trace generate", "model": name, "seed": seed}
     if name == "minutes":
         minutes = fit_minutes(trace, like).adjust(**options)
         return generate_minutes(minutes, rng, max(1, round(days * 1440)), start_ns, provenance)
-    with at_place(like, SettingsError):
+    with add_place(like, SettingsError):
         if trace is not None and trace.log is None:
             raise SettingsError("Expected a log of nodes for the model supercomputer, got terminations alone.")
         holes = SupercomputerModel() if trace is None or trace.log is None else SupercomputerModel.fit(trace.log)
@@ -331,5 +331,5 @@ def generate_trace(
 
 def fit_minutes(trace: AvailabilityTrace | None, path: Path | None) -> MinuteModel:
     """The minute model, fitted to a trace if there is one; messages name its path."""
-    with at_place(path, SettingsError):
+    with add_place(path, SettingsError):
         return MinuteModel() if trace is None else MinuteModel.fit(trace)

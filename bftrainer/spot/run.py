@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bftrainer.errors import SettingsError, unused_options
+from bftrainer.errors import SettingsError, ineffective_options
 from bftrainer.files.opening import SAMPLE_SPOT_PROFILE, sample_path
 from bftrainer.files.text_files import write_csv
 from bftrainer.files.writing import file_source
@@ -155,7 +155,7 @@ def load_log(
             raise SettingsError(f"Expected 0 <= initial_nodes <= {MOST_NODES:,}, got {initial:,}.")
         return read_pair(path, additions, initial), {"trace": file_source(path), "additions": file_source(additions)}
     if initial_nodes is not None:
-        raise unused_options({"--initial-nodes": "without --additions the trace says how many nodes there are"})
+        raise ineffective_options({"--initial-nodes": "without --additions the trace says how many nodes there are"})
     log = read_availability(path, warn).log
     if log is None:
         raise SettingsError(f"{path}: Expected additions beside terminations, got terminations alone.")

@@ -13,7 +13,7 @@ import numpy as np
 from bftrainer.errors import SettingsError
 from bftrainer.files.text_files import write_csv
 from bftrainer.model.type_checks import require
-from bftrainer.parallel import in_order, usable_processors
+from bftrainer.parallel import map_in_order, usable_processors
 from bftrainer.report.metrics import estimate
 from bftrainer.spot.checkpointing import CheckpointedTraining, simulate
 from bftrainer.spot.generation import MinuteModel
@@ -115,7 +115,7 @@ def sweep_spot(sweep: SpotSweep, jobs: int | None = None) -> SpotSweepResult:
         raise SettingsError(f"Expected jobs >= 1, got {usable}.")
     points = list(product(sweep.levels, range(sweep.repeats)))
     chunk = max(1, len(points) // (4 * usable))
-    runs = list(in_order(sweep.run, points, usable if len(points) > _FEW else 1, chunk))
+    runs = list(map_in_order(sweep.run, points, usable if len(points) > _FEW else 1, chunk))
     groups = [runs[at : at + sweep.repeats] for at in range(0, len(runs), sweep.repeats)]
     return SpotSweepResult(sweep, [_row(*levels, group) for levels, group in zip(sweep.levels, groups, strict=True)])
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from bftrainer.errors import InvalidTaskError, at_place
+from bftrainer.errors import InvalidTaskError, add_place
 from bftrainer.files.opening import one_line
 from bftrainer.files.text_files import count_cell, number_cell, table_rows, toml_content
 from bftrainer.model import ScalingCurve
@@ -98,7 +98,7 @@ class TrainingProfile:
 def read_training_profile(path: str | Path) -> TrainingProfile:
     """Read a profile: a TOML file with the fields of `TrainingProfile` and ``schema = 1``."""
     path = Path(path)
-    with at_place(path, InvalidTaskError):
+    with add_place(path, InvalidTaskError):
         table = toml_content(path, InvalidTaskError)
         del table["schema"]
         return make_record(TrainingProfile, table, InvalidTaskError)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.errors import InvalidTaskError, OutputError, SettingsError, legible, unused_options
+from bftrainer.errors import InvalidTaskError, OutputError, SettingsError, ineffective_options, make_legible
 from bftrainer.files.opening import DOCUMENT_BYTES, Form, form_of, one_line, suffix_form
 from bftrainer.files.text_files import SCHEMA, toml_tables
 from bftrainer.files.writing import replacing, replacing_together
@@ -57,7 +57,7 @@ class TaskSet:
     learned: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "warnings", tuple(map(legible, self.warnings)))
+        object.__setattr__(self, "warnings", tuple(map(make_legible, self.warnings)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ def finish_tasks(
     task_set = TaskSet(tuple(tasks.values()), sources=(path,), learned=learned)
     if not without:
         if model is not None:
-            raise unused_options({"--scaling": f"all tasks of {path} have a scaling"})
+            raise ineffective_options({"--scaling": f"all tasks of {path} have a scaling"})
         return task_set
     shortest_s = min(map(least_time_s, without))
     assumed = AssumedScaling(law, len(without), len(drafts), is_default=model is None, shortest_s=shortest_s)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from bftrainer.errors import LogError, SettingsError, at_place
+from bftrainer.errors import LogError, SettingsError, add_place
 from bftrainer.files.opening import one_line
 from bftrainer.files.text_files import LogRow, head, json_file, parse_object
 from bftrainer.files.writing import unseal_line
@@ -101,7 +101,7 @@ class WatchImporter(Importer):
                     shown = one_line(row.fields[0][:60])
                     reading.tally.refuse("damaged line", row, f"Expected a line and its checksum, got {shown!r}")
                 elif not text.startswith(KIND):
-                    with at_place(row.place, LogError):
+                    with add_place(row.place, LogError):
                         history.take(text)
         history.end(paths[-1])
 
@@ -263,7 +263,7 @@ def _read_dates(paths: Sequence[Path], reading: Reading) -> CountTrace:
         row = _DATED.fullmatch(line.fields[0])
         if row is None or int(row[3]) > MOST_NODES:
             raise LogError(f"{line.place}: Expected date, time, count, got {one_line(line.fields[0][:60])!r}.")
-        with at_place(line.place, SettingsError):
+        with add_place(line.place, SettingsError):
             rows.append((reading.clock.instant_ns(f"{row[1]}T{row[2]}"), int(row[3])))
     if late := sum(before[0] > after[0] for before, after in pairwise(rows)):
         reading.note(f"{late:,} rows stand after a later one: sorted by time.")

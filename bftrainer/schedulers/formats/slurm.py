@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bftrainer.errors import LogError, SettingsError, unused_options
+from bftrainer.errors import LogError, SettingsError, ineffective_options
 from bftrainer.files.opening import one_line
 from bftrainer.files.text_files import LogRow, head, line_blocks
 from bftrainer.model import NS_PER_S
@@ -106,7 +106,7 @@ class SlurmImporter(Importer):
             for note in document.notes if document else ():
                 reading.note(note)
         if columns not in (None, XDMOD_COLUMNS) and not is_headless:
-            raise unused_options({"--columns": "all files have headers"})
+            raise ineffective_options({"--columns": "all files have headers"})
 
 
 def _find(lines: pa.StringArray, pattern: str) -> list[int]:

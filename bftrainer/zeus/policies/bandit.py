@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import AllPrunedError, TuningError, TuningInputError, nearest
+from bftrainer.errors import AllPrunedError, TuningError, TuningInputError, suggest_numbers
 from bftrainer.zeus.policies.interfaces import check_seed, check_verdict, log_choice
 
 logger = logging.getLogger(__name__)
@@ -186,7 +186,7 @@ class GaussianTS:
 
     def _check_rewards(self, arm: int, rewards: Sequence[float]) -> None:
         if arm not in self.beliefs:
-            raise TuningInputError(f"Expected an arm of the bandit, got {arm}.{nearest(arm, self.arms)}")
+            raise TuningInputError(f"Expected an arm of the bandit, got {arm}.{suggest_numbers(arm, self.arms)}")
         if not len(rewards) or not all(map(math.isfinite, rewards)):
             raise TuningInputError(f"Expected finite rewards of arm {arm}, at least one, got {list(rewards)}.")
 
@@ -248,7 +248,7 @@ class PruningExploreManager:
     def __init__(self, batch_sizes: Sequence[int], default: int, num_pruning_rounds: int = 2) -> None:
         self.batch_sizes = sorted(int(size) for size in batch_sizes)
         if default not in self.batch_sizes:
-            close = nearest(default, self.batch_sizes)
+            close = suggest_numbers(default, self.batch_sizes)
             raise TuningInputError(f"Expected the default batch size among {self.batch_sizes}, got {default}.{close}")
         if num_pruning_rounds < 0:
             raise TuningInputError(f"Expected 0 or more rounds of pruning, got {num_pruning_rounds}.")

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from numbers import Integral
 from typing import Generic, TypeVar
 
-from bftrainer.errors import TuningError, TuningInputError, nearest
+from bftrainer.errors import TuningError, TuningInputError, suggest_numbers
 from bftrainer.zeus.policies.job import Job
 
 logger = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ def check_batch_sizes(job: Job, batch_sizes: Sequence[int]) -> None:
 def check_known(job: Job, batch_size: int, batch_sizes: Collection[int]) -> None:
     """Refuse a batch size that is not one of the job's."""
     if batch_size not in batch_sizes:
-        close = nearest(batch_size, batch_sizes)
+        close = suggest_numbers(batch_size, batch_sizes)
         raise TuningInputError(f"{job}: Expected one of the job's batch sizes, got {batch_size}.{close}")
 
 
@@ -129,7 +129,7 @@ def default_first(job: Job, batch_sizes: Sequence[int]) -> list[int]:
     """Order batch sizes: the job's default, which must be one of them, then the others in increasing order."""
     check_batch_sizes(job, batch_sizes)
     if job.default_bs is None:
-        raise TuningInputError(f"{job}: Expected a default batch size, got none.{nearest(0, batch_sizes)}")
+        raise TuningInputError(f"{job}: Expected a default batch size, got none.{suggest_numbers(0, batch_sizes)}")
     check_known(job, job.default_bs, batch_sizes)
     return [job.default_bs, *sorted(int(size) for size in batch_sizes if size != job.default_bs)]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from bftrainer.errors import TuningInputError, nearest
+from bftrainer.errors import TuningInputError, suggest_numbers
 from bftrainer.zeus.policies.bandit import (
     NAME,
     BanditSettings,
@@ -94,7 +94,7 @@ class PruningGTSBatchSizeOptimizer(PerJobPolicy[PrunedBandit]):
     def _initial_state(self, job: Job, batch_sizes: Sequence[int]) -> PrunedBandit:
         """Pruning starts at the job's default batch size."""
         if job.default_bs is None:
-            raise TuningInputError(f"Default BS not specified for {job}.{nearest(0, batch_sizes)}")
+            raise TuningInputError(f"Default BS not specified for {job}.{suggest_numbers(0, batch_sizes)}")
         settings = BanditSettings(
             self.prior_mean,
             self.prior_precision,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bftrainer.errors import TuningInputError, nearest, suggestion
+from bftrainer.errors import TuningInputError, suggest_numbers, suggestion
 from bftrainer.files.text_files import table_rows
 from bftrainer.zeus.policies.job import Job, check_knobs, zeus_cost
 
@@ -72,7 +72,7 @@ class BatchSizeTrace:
         for point in self.points:
             if point.limit_w == limit_w:
                 return point
-        close = nearest(limit_w, [point.limit_w for point in self.points])
+        close = suggest_numbers(limit_w, [point.limit_w for point in self.points])
         raise TuningInputError(
             f"Batch size {self.batch_size}: Expected a measured power limit, got {limit_w} W.{close}"
         )
@@ -117,7 +117,7 @@ class JobTrace:
         if sized is None:
             reason = f"Expected a batch size of the trace with measured power, got {batch_size}"
         usable = [size for size, trace in self.batch_sizes.items() if trace.target_epochs]
-        raise TuningInputError(f"{self.name}: {reason}.{nearest(batch_size, usable)}")
+        raise TuningInputError(f"{self.name}: {reason}.{suggest_numbers(batch_size, usable)}")
 
 
 class TrainingTrace:
@@ -167,7 +167,7 @@ class TrainingTrace:
         rows = self._rows_of(key)
         is_aiming = rows["target_metric"] == job.target_metric
         if not is_aiming.any():
-            close = nearest(job.target_metric, self.targets(*key))
+            close = suggest_numbers(job.target_metric, self.targets(*key))
             raise TuningInputError(f"{job}: No run of the trace aims at the target metric {job.target_metric}.{close}")
         sizes = {}
         for size, sized in rows.groupby("batch_size"):

@@ -20,7 +20,7 @@ from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
 
-from bftrainer.errors import ForbiddenError, OutputError, SettingsError, at_place, suggestion
+from bftrainer.errors import ForbiddenError, OutputError, SettingsError, add_place, suggestion
 from bftrainer.files.opening import file_stamp, whole_bytes
 from bftrainer.files.writing import replacing
 
@@ -96,7 +96,7 @@ def read_users(path: str | Path) -> list[User]:
     users = []
     for number, line in enumerate(_read_lines(path), start=1):
         if line and not line.startswith("#"):
-            with at_place(f"{path}:{number}", SettingsError):
+            with add_place(f"{path}:{number}", SettingsError):
                 users.append(_parse_line(line))
     return users
 

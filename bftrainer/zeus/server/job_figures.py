@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode
 
-from bftrainer.errors import OutputError, escaped
+from bftrainer.errors import OutputError, escape_text
 from bftrainer.files.text_files import write_csv
 from bftrainer.files.writing import replacing
 from bftrainer.report.page import Page, PageTable
@@ -197,7 +197,7 @@ def _link(parameter: str, value: str, text: str) -> str:
     """A link to this page with another parameter, or none."""
     from markupsafe import Markup
 
-    return Markup('<a href="?{}">{}</a>').format(urlencode({parameter: value} if parameter else {}), escaped(text))
+    return Markup('<a href="?{}">{}</a>').format(urlencode({parameter: value} if parameter else {}), escape_text(text))
 
 
 def check_form(path: Path) -> None:

@@ -22,7 +22,7 @@ from bftrainer.files.opening import sample_path
 from bftrainer.files.text_files import toml_tables
 from bftrainer.files.writing import file_source, replacing, versions
 from bftrainer.model.type_checks import fault_text
-from bftrainer.parallel import in_order, usable_processors
+from bftrainer.parallel import map_in_order, usable_processors
 from bftrainer.zeus.policies.job import HistoryEntry, Job, JobSettings, check_knobs
 from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer, power_limit_optimizer
 from bftrainer.zeus.policies.trace import TrainingTrace
@@ -340,7 +340,7 @@ def simulate_all(
     workers = max(1, min(workers, len(simulations)))
     chunk = max(1, math.ceil(len(simulations) / (workers * CHUNKS_PER_WORKER)))
     results = []
-    with closing(in_order(partial(simulate, trace), simulations, workers, chunk)) as outcomes:
+    with closing(map_in_order(partial(simulate, trace), simulations, workers, chunk)) as outcomes:
         for result in outcomes:
             results.append(result)
             progress(result)
