@@ -32,8 +32,7 @@ def _read_terms() -> dict[str, Term]:
     """Rows of the table by key."""
     text = Path(__file__).with_name("metrics.csv").read_text(encoding="utf-8")
     terms = {}
-    for key, label, unit, better, rests_on, *more in csv.reader(text.splitlines()[1:]):
-        over, meaning, limit = more
+    for key, label, unit, better, rests_on, over, meaning, limit in csv.reader(text.splitlines()[1:]):
         sign = {"+": 1, "-": -1, "": 0}[better]
         terms[key] = Term(label, cast(Unit, unit), meaning, sign, rests_on == "scaling", over, limit)
     return terms

@@ -88,6 +88,17 @@ def test_modules_import_each_other_in_no_circle():
     TopologicalSorter(imports).prepare()  # names the modules of a circle, if there is one
 
 
+def test_tuples_of_three_have_names():
+    """No function takes or returns a tuple of three or more members; a `NamedTuple` says what they are."""
+    for name in PRODUCT:
+        for node in ast.walk(tree(name)):
+            if isinstance(node, FUNCTIONS):
+                hints = [node.returns, *(one.annotation for one in ast.walk(node.args) if isinstance(one, ast.arg))]
+                shapes = [getattr(hint, "left", hint) for hint in hints if hint is not None]
+                bare = [shape for shape in shapes if ast.unparse(shape).startswith("tuple[")]
+                assert all(len(getattr(shape.slice, "elts", ())) < 3 for shape in bare), f"{name}:{node.name}"
+
+
 def test_private_functions_say_in_one_line_what_they_do():
     """Their docstrings have one line; what must be known besides is a comment at its place."""
     for name in PRODUCT:

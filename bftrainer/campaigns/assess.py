@@ -26,9 +26,8 @@ from bftrainer.replay import Adoption, Cluster, Observer
 from bftrainer.report.glossary import format_value, limit_in_words, name_tasks
 from bftrainer.report.ledger import PARTS, best_rate, find_limit
 from bftrainer.report.metrics import Intervals, idle_node_s
+from bftrainer.runs import RunResult, run_replay
 from bftrainer.runs.config import ReplayConfig
-from bftrainer.runs.run import run_replay
-from bftrainer.runs.run_files import RunResult
 
 FORWARD_S = (900.0, 60.0, 300.0, 3600.0, 14_400.0)
 """Forward times to choose from, the given one first."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import resources
 from itertools import islice, product
 from pathlib import Path
 from typing import Any, Literal
@@ -52,8 +51,7 @@ Figures = Mapping[str, Any]
 
 def read_papers() -> dict[str, dict[str, Any]]:
     """Read what papers publish, and what each figure shows, by their names."""
-    text = resources.files("bftrainer.campaigns").joinpath("published.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
 
 
 def mean_of(sample: Iterable[float | None]) -> Estimate:

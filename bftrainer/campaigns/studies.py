@@ -21,9 +21,8 @@ from bftrainer.plugins import require_extra
 from bftrainer.report.comparison import figures_of, relative
 from bftrainer.report.glossary import check_metrics, format_value, name_tasks
 from bftrainer.report.metrics import Intervals, Proportion, estimate, proportion, ratio
+from bftrainer.runs import RunResult, run_replay
 from bftrainer.runs.config import ReplayConfig
-from bftrainer.runs.run import run_replay
-from bftrainer.runs.run_files import RunResult
 from bftrainer.runs.run_inputs import Inputs, load_inputs, work_adds_up
 from bftrainer.terms import GLOSSARY, ON_SCALING
 

@@ -186,7 +186,7 @@ def plot(
             draw = partial(figures.plot_setting, fill_settings(results), against, figure or "efficiency")
     contents = print_figure(draw, sheet, form)
     with replacing_together(*written) as streams:
-        for stream, content in zip(streams, contents, strict=True):
+        for stream, content in zip(streams, contents.values(), strict=True):
             stream.write(content)
     click.echo(f"Figure: {output}")
 

@@ -340,12 +340,13 @@ def traces(train: Path | None, power: Path | None, eta: float, **options: Any) -
     Jobs that are given with their target are shown with their Pareto front, without one, with the optimum for each
     target that their runs aim at. Figures are the mean of a recurrence, failed tries included, nothing stopped early.
     """
+    from bftrainer.zeus.policies.trace import JobKey
     from bftrainer.zeus.simulation.campaign import jobs_to_describe, load_traces
     from bftrainer.zeus.simulation.optimum import describe_job, describe_target
 
     inputs = load_traces(train, power)
     chosen, with_front = jobs_to_describe(inputs, job_choice(options))
-    keys = dict.fromkeys((job.dataset, job.network, job.optimizer) for job in chosen)
+    keys = dict.fromkeys(JobKey(job.dataset, job.network, job.optimizer) for job in chosen)
     jobs = [describe_job(inputs.trace, key) for key in keys]
     targets = [describe_target(inputs.trace, job, eta) for job in chosen]
     if usage.print_json_if_asked(lambda: {"jobs": jobs, "targets": targets} | inputs.about()):

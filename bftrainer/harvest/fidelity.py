@@ -39,12 +39,12 @@ class PredictedFigure(NamedTuple):
         """How far the prediction is from what was measured, as a share of that."""
         return None if self.predicted is None or not self.measured else self.predicted / self.measured - 1.0
 
-    def row(self) -> tuple[str, str, str, str]:
-        """Row of a table: figure, predicted, measured, apart."""
+    def row(self) -> list[str]:
+        """Cells of a table's row: figure, predicted, measured, apart."""
         label = _LABELS.get(self.figure, self.figure.replace("_", " "))
         before, after = ("-" if value is None else f"{value:,.6g}" for value in (self.predicted, self.measured))
         apart = "-" if self.distance is None else f"{100 * self.distance:+.1f} %"
-        return f"{self.task}: {label}" if self.task else label, before, after, apart
+        return [f"{self.task}: {label}" if self.task else label, before, after, apart]
 
 
 def harvest_inputs(directory: Path) -> dict[str, Any]:

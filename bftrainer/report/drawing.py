@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +54,7 @@ METADATA: dict[str, dict[str, str | None]] = {
 @cache
 def palette() -> dict[str, str]:
     """Colours of the light theme, by name, as the pages' style declares them."""
-    style = resources.files("bftrainer.report").joinpath("style.css").read_text(encoding="utf-8")
+    style = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
     light = style[: style.index("}")]
     return dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", light))
 
@@ -210,8 +210,8 @@ class PrintFigure:
     caption: str
 
 
-def print_figure(draw: Callable[[Sheet], PrintFigure], sheet: Sheet, form: str) -> tuple[bytes, bytes, bytes]:
-    """Draw a figure; content of its data as CSV, of its caption, and of the figure itself."""
+def print_figure(draw: Callable[[Sheet], PrintFigure], sheet: Sheet, form: str) -> dict[str, bytes]:
+    """Draw a figure; contents by form: its data as ``csv``, its caption as ``txt``, and the figure itself."""
     require_matplotlib()
     from matplotlib import style
 
@@ -229,7 +229,7 @@ def print_figure(draw: Callable[[Sheet], PrintFigure], sheet: Sheet, form: str) 
     writer.writerows(drawn.rows)
     texts = (table.getvalue(), f"{drawn.caption}\n")
     data, caption = (text.encode(errors="backslashreplace") for text in texts)  # names need not be valid text
-    return data, caption, content
+    return {"csv": data, "txt": caption, form: content}
 
 
 def line_look(number: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
@@ -135,7 +135,7 @@ def _template() -> Template:
 
 def _read(name: str) -> str:
     """Text of a file of this folder."""
-    return resources.files("bftrainer.report").joinpath(name).read_text(encoding="utf-8")
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
 def _cards_across(number: int) -> int:

@@ -284,7 +284,7 @@ def run_tables(result: RunResult) -> list[RunTable]:
     """Tables of a run, the step log first."""
     is_tuned = any(task.tuned is not None for task in result.recording.tasks)
     more = {POWER: result.metered is not None, ATTEMPTS: is_tuned, BELIEFS: bool(result.learned)}
-    return [STEPS, DECISIONS, TASKS, ALLOCATION, *(table for table, is_there in more.items() if is_there)]
+    return [*SHOWN, *(table for table, is_there in more.items() if is_there)]
 
 
 _EFFICIENCY: tuple[str, ...] = ("efficiency", "efficiency_horizon_s", "efficiency_eq_nodes")
@@ -621,6 +621,5 @@ def read_results(path: str | Path) -> RunFrames:
     >>> frames = read_results("my-run")  # doctest: +SKIP
     >>> frames.events.plot(x="evtTime", y="nNd")  # doctest: +SKIP
     """
-    files = [Path(path) / table.file for table in (STEPS, DECISIONS, TASKS, ALLOCATION)]
-    tables = map(read_run_rows, files, (STEPS, DECISIONS, TASKS, ALLOCATION))
+    tables = [read_run_rows(Path(path) / table.file, table) for table in SHOWN]
     return RunFrames(read_summary(Path(path)), *(table.to_pandas() for table in tables))

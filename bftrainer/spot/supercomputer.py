@@ -204,18 +204,16 @@ class SupercomputerModel:
             raise SettingsError(f"Expected a window in which a node becomes idle, got one of {window_s} s.")
         starts, sizes = self.draw_holes(rng, target, window_ns)
         groups, lengths = self._groups(rng, sizes)
-        blocks = []
-        for time, node, idle in _transitions(rng, (starts, sizes), (groups, lengths), self.nodes):
-            inside = slice(0, int(np.searchsorted(time, window_s)))
-            blocks.append((window_ns[0] + time[inside] * NS_PER_S, node[inside].astype(np.int32), idle[inside]))
-        times, nodes, states = map(np.concatenate, zip(*blocks, strict=True))
+        bits = (self.nodes - 1).bit_length()
+        blocks = _transitions(rng, (starts, sizes), (groups, lengths), self.nodes)
+        codes = np.concatenate([block[: np.searchsorted(block, window_s << (bits + 1))] for block in blocks])
         return NodeLog(
             nodes=tuple(f"n{index:04d}" for index in range(self.nodes)),
             start_ns=window_ns[0],
             end_ns=window_ns[1],
-            time_ns=times,
-            node=nodes,
-            idle=states,
+            time_ns=window_ns[0] + (codes >> (bits + 1)) * NS_PER_S,
+            node=(codes >> 1 & ((1 << bits) - 1)).astype(np.int32),
+            idle=(codes & 1).astype(np.bool_),
             provenance=provenance,
         )
 
@@ -289,8 +287,8 @@ def _transitions(
     holes: tuple[NDArray[np.int64], NDArray[np.int64]],
     groups: tuple[memoryview, memoryview],
     nodes: int,
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]]:
-    """Times in s, nodes and states entered, by time and node, as they are drawn."""
+) -> Iterator[NDArray[np.int64]]:
+    """Transitions as they are drawn, as `_sort_changes` gives them."""
     # A group's nodes leave together, and stay busy for a second: with too few busy ones the hole waits until then.
     is_busy = np.ones(nodes, dtype=np.bool_)
     busy, filled, now = nodes, 0, 0
@@ -334,14 +332,12 @@ def _neighbours(is_busy: NDArray[np.bool_], first: int, size: int) -> NDArray[np
     return chosen
 
 
-def _sort_changes(
-    changes: list[tuple[int, int, NDArray[np.int64]]], nodes: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Times, nodes and states of changes (time, whether to idle, nodes), by time and node."""
+def _sort_changes(changes: list[tuple[int, int, NDArray[np.int64]]], nodes: int) -> NDArray[np.int64]:
+    """Transitions of changes (time, whether to idle, nodes), ascending: time in s, node, and state in the last bit."""
     bits = (nodes - 1).bit_length()
     times, states, members = zip(*changes, strict=True)
     sizes = [group.size for group in members]
-    # Each transition as a number: time, node, and state in the last bit.
-    codes = (np.repeat(np.array(times) << bits, sizes) + np.concatenate(members)) << 1 | np.repeat(states, sizes)
+    places = np.repeat(np.array(times) << bits, sizes) + np.concatenate(members)
+    codes: NDArray[np.int64] = places << 1 | np.repeat(states, sizes)
     codes.sort(kind="stable")  # nearly in order
-    return codes >> (bits + 1), codes >> 1 & ((1 << bits) - 1), (codes & 1).astype(np.bool_)
+    return codes

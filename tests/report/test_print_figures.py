@@ -50,12 +50,12 @@ def draw_kind(run, kind):
 def test_print_and_styles(run, kind):
     """Fonts of PDF are TrueType; styles of matplotlib draw the same data, and the user's own settings stay."""
     before, draw = dict(mpl.rcParams), draw_kind(run, kind)
-    *_, content = print_figure(draw, Sheet(), "pdf")
+    content = print_figure(draw, Sheet(), "pdf")["pdf"]
     assert b"/FontFile2" in content
     assert b"/Type3" not in content  # which publishers refuse
     plain, styled = (print_figure(draw, Sheet(90.0, name), "svg") for name in ("", "grayscale"))
-    assert plain[:2] == styled[:2]
-    assert plain[2] != styled[2] or kind != "setting"
+    assert [plain[form] for form in ("csv", "txt")] == [styled[form] for form in ("csv", "txt")]
+    assert plain["svg"] != styled["svg"] or kind != "setting"
     assert dict(mpl.rcParams) == before
 
 
@@ -83,15 +83,15 @@ def test_legends_cover_nothing(run, kind, width_mm):
 def test_equal_runs_are_equal_bytes(run, form):
     """Whatever the user's own settings are, and these stay; no version is named, and texts of SVG stay texts."""
     run = replace(run, name="$a_b$ <i> \u5de5")
-    data, caption, content = print_figure(lambda sheet: plot_losses([run], sheet), Sheet(), form)
+    files = print_figure(lambda sheet: plot_losses([run], sheet), Sheet(), form)
     with mpl.rc_context({"font.size": 31.0, "axes.facecolor": "red", "lines.linewidth": 9.0}):
         again = print_figure(lambda sheet: plot_losses([run], sheet), Sheet(), form)
         assert mpl.rcParams["font.size"] == 31.0
-    assert again == (data, caption, content)
-    assert mpl.__version__.encode() not in content
-    assert data.decode().splitlines()[1].startswith("$a_b$ <i> \u5de5,1,useful,")
+    assert again == files
+    assert mpl.__version__.encode() not in files[form]
+    assert files["csv"].decode().splitlines()[1].startswith("$a_b$ <i> \u5de5,1,useful,")
     if form == "svg":
-        assert re.search(r">\$a_b\$ &lt;i&gt; 工</text>", content.decode())
+        assert re.search(r">\$a_b\$ &lt;i&gt; 工</text>", files[form].decode())
 
 
 def test_runs_that_differ_in_seeds_are_one_line(run):

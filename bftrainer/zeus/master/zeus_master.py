@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bftrainer.errors import OutputError, TuningError, TuningInputError
 from bftrainer.files.writing import lock_file, report_os_errors
@@ -47,6 +47,14 @@ CHUNK = 1 << 16
 # The kernel counts a wait in milliseconds, in 32 bits: at most 24 days.
 LONGEST_WAIT_S = 3600.0
 _SIGNALS = tuple(-signum for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
+
+
+class RunUsage(NamedTuple):
+    """Energy and time of one run, and whether it reached its target: three values, as published."""
+
+    energy_j: float
+    time_s: float
+    reached: bool
 
 
 class ZeusMaster:
@@ -143,8 +151,8 @@ class ZeusMaster:
         tries: int,
         eta_knob: float,
         cost_ub: float,
-    ) -> tuple[float, float, bool]:
-        """Launch the job's script once; return its energy (J) and time (s), and whether it reached its target.
+    ) -> RunUsage:
+        """Launch the job's script once; return its energy and time, and whether it reached its target.
 
         Recurrence and tries count from 1; `cost_ub` is the cost that the run must stay below.
         """
@@ -154,7 +162,7 @@ class ZeusMaster:
         launch = Launch(rec_i, tries, batch_size, learning_rate, seed, cost_bound_j=cost_ub)
         show = partial(_notify, self.observers, "printed")
         report = make_run(Path(logdir).absolute(), plan, self.settings, launch, show)
-        return report.energy_j, report.time_s, report.reached
+        return RunUsage(report.energy_j, report.time_s, report.reached)
 
     def run(
         self, job: Job, num_recurrence: int, batch_sizes: Sequence[int], beta_knob: float, eta_knob: float

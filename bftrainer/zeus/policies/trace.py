@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,16 @@ _NUMBERS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 _MISSING = frozenset({"", "nan", "na", "n/a", "<na>", "null", "none"})
 
-_JOB = ["dataset", "network", "optimizer"]
+
+class JobKey(NamedTuple):
+    """Names by which traces know a job."""
+
+    dataset: str
+    network: str
+    optimizer: str
+
+
+_JOB = [*JobKey._fields]
 _SIZED = {"dataset": "name", "network": "name", "batch_size": "whole", "optimizer": "name"}
 _POINT = {"power_limit": "whole", "time_per_epoch": "positive", "average_power": "positive"}
 TRAIN_COLUMNS = _SIZED | {"target_metric": "finite", "target_epoch": "epoch"}
@@ -142,7 +151,7 @@ class TrainingTrace:
         train = read_table(summary_train, TRAIN_COLUMNS, "summary_train")
         self._joined = _join_tables(train, read_table(summary_power, POWER_COLUMNS, "summary_power"))
         self.max_power_w = int(self._joined["power_limit"].max())
-        self._jobs: dict[tuple[str, str, str, float], JobTrace] = {}
+        self._jobs: dict[tuple[JobKey, float], JobTrace] = {}
 
     def frame(self) -> pd.DataFrame:
         """Return the joined tables, a row per run and power limit, with one column more, `energy_per_epoch` (J)."""
@@ -151,18 +160,18 @@ class TrainingTrace:
         return joined
 
     @property
-    def jobs(self) -> list[tuple[str, str, str]]:
-        """Dataset, network and optimizer of each job with both tables, sorted."""
-        return sorted(set(_cells(self._joined, _JOB)))
+    def jobs(self) -> list[JobKey]:
+        """Names of each job with both tables, sorted."""
+        return sorted({JobKey(*names) for names in _cells(self._joined, _JOB)})
 
     def targets(self, dataset: str, network: str, optimizer: str) -> list[float]:
         """List the target metrics of a job's runs, increasing; `TuningInputError` if the trace has no such job."""
-        return sorted(set(self._rows_of((dataset, network, optimizer))["target_metric"].tolist()))
+        return sorted(set(self._rows_of(JobKey(dataset, network, optimizer))["target_metric"].tolist()))
 
     def of(self, job: Job) -> JobTrace:
         """Find what was measured of a job towards its target; jobs that differ only in epochs or default share it."""
-        key = (job.dataset, job.network, job.optimizer)
-        if (trace := self._jobs.get((*key, job.target_metric))) is not None:
+        key = JobKey(job.dataset, job.network, job.optimizer)
+        if (trace := self._jobs.get((key, job.target_metric))) is not None:
             return trace
         rows = self._rows_of(key)
         is_aiming = rows["target_metric"] == job.target_metric
@@ -176,10 +185,10 @@ class TrainingTrace:
             by_limit = tuple(sorted(points, key=lambda point: -point.limit_w))
             sizes[int(size)] = BatchSizeTrace(int(size), by_limit, tuple(epochs), points)
         trace = JobTrace(f"{','.join(key)}, target {job.target_metric}", sizes, self.max_power_w)
-        self._jobs[*key, job.target_metric] = trace
+        self._jobs[key, job.target_metric] = trace
         return trace
 
-    def _rows_of(self, key: tuple[str, str, str]) -> pd.DataFrame:
+    def _rows_of(self, key: JobKey) -> pd.DataFrame:
         rows: pd.DataFrame = self._joined[(self._joined[_JOB] == list(key)).all(axis=1)]
         if rows.empty:
             names = (",".join(job) for job in self.jobs)

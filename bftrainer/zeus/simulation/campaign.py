@@ -25,7 +25,7 @@ from bftrainer.model.type_checks import fault_text
 from bftrainer.parallel import map_in_order, usable_processors
 from bftrainer.zeus.policies.job import HistoryEntry, Job, JobSettings, check_knobs
 from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer, power_limit_optimizer
-from bftrainer.zeus.policies.trace import TrainingTrace
+from bftrainer.zeus.policies.trace import JobKey, TrainingTrace
 from bftrainer.zeus.simulation.simulator import (
     MAX_GROUP_RETRIES,
     Corrections,
@@ -131,32 +131,32 @@ def jobs_to_describe(inputs: ZeusInputs, choice: JobChoice) -> tuple[list[Job], 
     trace = inputs.trace
     if choice.file is not None or inputs.is_sample or "target_metric" in choice.changes:
         return choose_jobs(inputs, choice), True
-    keys: Sequence[tuple[str, str, str]] = [job_key(trace, name) for name in choice.names] or trace.jobs
+    keys = [job_key(trace, name) for name in choice.names] or trace.jobs
     fields = {"max_epochs": MAX_EPOCHS} | choice.changes
     return [Job(*key, target, **fields) for key in keys for target in trace.targets(*key)], False
 
 
-def job_key(trace: TrainingTrace, name: str) -> tuple[str, str, str]:
+def job_key(trace: TrainingTrace, name: str) -> JobKey:
     """Split a job's name ``dataset,network,optimizer``, and check that the traces have the job."""
-    parts = tuple(part.strip() for part in name.split(","))
+    parts = [part.strip() for part in name.split(",")]
     if len(parts) != 3 or not all(parts):
         raise TuningInputError(f"Expected --job as dataset,network,optimizer, got {name!r}.")
-    if parts not in trace.jobs:
-        close = suggestion(",".join(parts), (",".join(key) for key in trace.jobs))
+    if (key := JobKey(*parts)) not in trace.jobs:
+        close = suggestion(",".join(key), map(",".join, trace.jobs))
         raise TuningInputError(f"Expected a job of the traces, got {name!r}.{close}")
-    return parts
+    return key
 
 
 def _complete_job(trace: TrainingTrace, candidates: list[Job], name: str, change: dict[str, Any]) -> Job:
     """Return the job of a name, completed from the other options and from the candidate jobs."""
-    parts = job_key(trace, name)
-    alike = [job for job in candidates if (job.dataset, job.network, job.optimizer) == parts]
+    key = job_key(trace, name)
+    alike = [job for job in candidates if (job.dataset, job.network, job.optimizer) == key]
     if len(alike) == 1:
         return replace(alike[0], **change)
     if "target_metric" not in change:
-        shown = ", ".join(map(str, trace.targets(*parts)))
+        shown = ", ".join(map(str, trace.targets(*key)))
         raise TuningInputError(f"Missing --target of --job {name}. Known: {shown}.")
-    return Job(*parts, **{"max_epochs": MAX_EPOCHS} | change)
+    return Job(*key, **{"max_epochs": MAX_EPOCHS} | change)
 
 
 def load_groups(path: Path | None) -> tuple[dict[str, Group], dict[str, str]]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from bftrainer.errors import SettingsError
 from bftrainer.report.metrics import Estimate, estimate
 from bftrainer.zeus.policies.job import Job
-from bftrainer.zeus.policies.trace import Configuration, TrainingTrace, configurations, optimum, pareto_front
+from bftrainer.zeus.policies.trace import Configuration, JobKey, TrainingTrace, configurations, optimum, pareto_front
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, with_seeds
 from bftrainer.zeus.simulation.simulator import Run, Usage, usage
 
@@ -36,13 +36,12 @@ def regrets(runs: Sequence[Run], best: Configuration) -> list[float]:
     return [spent[recurrence] - best.cost_j for recurrence in sorted(spent)]
 
 
-def describe_job(trace: TrainingTrace, key: tuple[str, str, str]) -> dict[str, Any]:
+def describe_job(trace: TrainingTrace, key: JobKey) -> dict[str, Any]:
     """Describe a job of the traces as plain values: its names, and what was measured, increasing."""
     targets = trace.targets(*key)
     sizes = trace.of(Job(*key, targets[0], max_epochs=1)).batch_sizes
     limits = {point.limit_w for sized in sizes.values() for point in sized.points}
-    names = dict(zip(("dataset", "network", "optimizer"), key, strict=True))
-    return names | {"batch_sizes": list(sizes), "power_limits_w": sorted(limits), "target_metrics": targets}
+    return key._asdict() | {"batch_sizes": list(sizes), "power_limits_w": sorted(limits), "target_metrics": targets}
 
 
 def describe_target(trace: TrainingTrace, job: Job, eta_knob: float) -> dict[str, Any]:
