@@ -350,7 +350,7 @@ def recognise(lines: Sequence[str], path: str) -> Importer:
                 return importer
     shown = next((line for line in lines if line.strip()), "")[:80]
     if re.match(r"\d\d/\d\d/\d{4} [\d:]{8};", shown):  # as PBS's, which would have been recognised
-        raise LogError(f"{path}: Cobalt's accounting log: {_TABLE}.")
+        raise LogError(f"{path}: Cobalt's accounting log is no table, and takes a plug-in (docs/import-formats.md).")
     hint = "a table with a header takes --format table --map start=COLUMN,end=COLUMN,nodes=COLUMN"
     raise LogError(
         f"{path}: Expected a log of a format that is known ({', '.join(LOG_FORMATS)}), got one that begins with "

@@ -355,8 +355,8 @@ def test_rows_without_times_or_nodes_are_counted(change):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["09/01/2026 08:00:00;Q;7;", "09/01/2026 08:00:00;ND;n1;"], "Cobalt.*--format table"),
-        (["09/01/2026 08:00:00;S;7;queue=q start=1 exec_host=1-2"], "Cobalt.*--format table"),
+        (["09/01/2026 08:00:00;Q;7;", "09/01/2026 08:00:00;ND;n1;"], "Cobalt.*plug-in"),
+        (["09/01/2026 08:00:00;S;7;queue=q start=1 exec_host=1-2"], "Cobalt.*plug-in"),
         ([":".join("qhguj1a0123" + "x" * 30)], "Expected a log .*--format table"),
         (["start,end,nodes", "1,2,n1"], "Expected a log .*--format table --map start=COLUMN"),
         (["", "Dear diary"], r"Expected a log of a format that is known \(.*\), got .* 'Dear diary'"),
