@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from benchmarks.conftest import SEED
 from benchmarks.published import published
 
-NODES, YEAR_S = 5_000, 365 * 86_400
+NODES, YEAR_S, ISO = 5_000, 365 * 86_400, "%Y-%m-%dT%H:%M:%S"
 BFTRAINER = (sys.executable, "-c", "from bftrainer.cli import main; main()")
+REPLAY = (*BFTRAINER, "replay", "--no-baseline", "-o", "run")
 SWEEP = """schema = 1
 [base]
 solver = "dp"
@@ -37,31 +39,25 @@ def bench_start_up(run_process: RunProcess, words: list[str]) -> None:
     run_process([*BFTRAINER, *words] if words else [sys.executable, "-c", "import bftrainer"], rounds=10)
 
 
-@pytest.mark.parametrize("log", ["sample", "summit"])
-@pytest.mark.parametrize("solver", ["dp", "highs", "cbc"])
-def bench_replay(run_process: RunProcess, log: str, solver: str) -> None:
-    """A replay without the comparison with constant pools."""
-    options = ["replay", "--solver", solver, "--no-baseline", "-o", "run", "--force"]
-    run_process([*BFTRAINER, *options, *list_inputs(log)])
-
-
-@pytest.mark.parametrize("log", ["sample", "summit"])
-def bench_report(run_process: RunProcess, tmp_path: Path, log: str) -> None:
-    """The page of a finished run."""
-    replay = [*BFTRAINER, "replay", "--solver", "dp", "--no-baseline", "-o", "run", *list_inputs(log)]
-    subprocess.run(replay, cwd=tmp_path, capture_output=True, check=True)
-    run_process([*BFTRAINER, "report", "run", "-o", "page.html", "--force"])
-
-
-def list_inputs(log: str) -> list[str | Path]:
-    """Options that name a log and its tasks; skip the benchmark where that log is not here."""
-    if log == "sample":
+@pytest.fixture(params=["sample", "summit"])
+def inputs(request: pytest.FixtureRequest) -> list[str | Path]:
+    """Options that name a log and its tasks; without the published ones, benchmarks on them are skipped."""
+    if request.param == "sample":
         return []
-    files = published()
-    if files is None:
-        pytest.skip("no published data here")
-    names = ["-ndmap", files.node_log, "-bdfn", files.bounds, "-scfn", files.scalability]
-    return [*names, "-Tfwd", "10", "--skip-events", "1000"]
+    log, bounds, scalability = published() or pytest.skip("no published data here")
+    return ["-ndmap", log, "-bdfn", bounds, "-scfn", scalability, "-Tfwd", "10", "--skip-events", "1000"]
+
+
+@pytest.mark.parametrize("solver", ["dp", "highs", "cbc"])
+def bench_replay(run_process: RunProcess, inputs: list[str | Path], solver: str) -> None:
+    """A replay without the comparison with constant pools."""
+    run_process([*REPLAY, "--solver", solver, "--force", *inputs])
+
+
+def bench_report(run_process: RunProcess, tmp_path: Path, inputs: list[str | Path]) -> None:
+    """The page of a finished run."""
+    subprocess.run([*REPLAY, "--solver", "dp", *inputs], cwd=tmp_path, capture_output=True, check=True)
+    run_process([*BFTRAINER, "report", "run", "-o", "page.html", "--force"])
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -76,37 +72,34 @@ def bench_sweep(run_process: RunProcess, tmp_path: Path, workers: int) -> None:
 def bench_import(run_process: RunProcess, tmp_path: Path, rows: int, reader: str) -> None:
     """A year of `sacct` with hostlists to Parquet, and what splits the file into columns alone."""
     path = tmp_path / "sacct.txt"
-    with path.open("w", encoding="ascii") as stream:
-        stream.writelines(sacct_lines(rows))
+    draw_jobs(rows).to_csv(path, sep="|", index=False)
     window = "--start 2026-01-01 --end 2027-01-01 --tz Europe/Berlin --window asked"
     ours = [*BFTRAINER, "import", path, *window.split(), "-o", "idle.parquet", "--force"]
     run_process(ours if reader == "bftrainer" else [sys.executable, "-c", SPLIT_COLUMNS, path])
 
 
-def sacct_lines(rows: int) -> Iterator[str]:
-    """Jobs of three to some 130 nodes in three ranges, most lists different from all others."""
+def draw_jobs(count: int) -> pd.DataFrame:
+    """Jobs of three to some 130 nodes in three ranges, most lists different from all others, as `sacct` shows them."""
     rng = np.random.default_rng(SEED)
-    columns = (
-        rng.integers(NODES - 140, size=rows),
-        2 ** rng.integers(0, 7, size=rows),
-        2 ** rng.integers(0, 6, size=rows),
-        np.sort(rng.integers(YEAR_S, size=rows)),
-        rng.integers(60, 43_200, size=rows),
-    )
-    yield "JobIDRaw|JobID|Partition|State|Start|End|Elapsed|Suspended|NNodes|NodeList|AllocTRES|JobName\n"
-    for number, (node, first, second, start_s, length_s) in enumerate(zip(*columns, strict=True), start=1):
-        low, count = node + first + 1, first + second + 1
-        nodes = f"nid[{node:05}-{node + first - 1:05},{low:05}-{low + second - 1:05},{low + second + 1:05}]"
-        start = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=int(start_s))
-        length = timedelta(seconds=int(length_s))
-        times = f"{start:%Y-%m-%dT%H:%M:%S}|{start + length:%Y-%m-%dT%H:%M:%S}|{length}|00:00:00"
-        yield f"{number}|{number}|batch|COMPLETED|{times}|{count}|{nodes}|node={count}|a job\n"
+    nodes, first = rng.integers(NODES - 140, size=count), 2 ** rng.integers(0, 7, size=count)
+    second = 2 ** rng.integers(0, 6, size=count)
+    start = pd.Timestamp("2026-01-01") + pd.to_timedelta(np.sort(rng.integers(YEAR_S, size=count)), "s")
+    length = pd.to_timedelta(rng.integers(60, 43_200, size=count), "s")
+    lists = [
+        f"nid[{node:05}-{low - 2:05},{low:05}-{last:05},{last + 2:05}]"
+        for node, low, last in zip(nodes, nodes + first + 1, nodes + first + second, strict=True)
+    ]
+    columns = {"JobIDRaw": range(1, count + 1), "JobID": range(1, count + 1), "Partition": "batch"}
+    columns |= {"State": "COMPLETED", "Start": start.strftime(ISO), "End": (start + length).strftime(ISO)}
+    columns |= {"Elapsed": pd.Series(length).astype(str).str[-8:], "Suspended": "00:00:00"}
+    columns |= {"NNodes": first + second + 1, "NodeList": lists}
+    return pd.DataFrame(columns).assign(AllocTRES=lambda jobs: "node=" + jobs.NNodes.astype(str), JobName="a job")
 
 
 @pytest.mark.parametrize("code", [READ_NODE_LOG, UNPICKLE], ids=["bftrainer", "pandas"])
 def bench_load(run_process: RunProcess, tmp_path: Path, code: str) -> None:
     """The published pickle to transitions."""
-    files = published()
-    if files is None:
-        pytest.skip("no published data here")
-    run_process([sys.executable, "-c", code, files.unpack_log(tmp_path)], rounds=5)
+    log, *_ = published() or pytest.skip("no published data here")
+    with tarfile.open(log) as archive:
+        archive.extractall(tmp_path, filter="data")
+    run_process([sys.executable, "-c", code, next(tmp_path.rglob("*.pkl"))], rounds=5)

@@ -13,13 +13,13 @@ import pytest
 
 from benchmarks.conftest import SEED
 from benchmarks.instances import instance, kinds_instance, power_instance
-from benchmarks.textbook import compile_textbook, solve_by_textbook
+from benchmarks.textbook import solve_by_textbook
 from bftrainer.errors import SolverUnavailableError
 from solvers import AllocationProblem, Held, Limits, dynamic_programme
 from solvers.registry import get_solver, solve
 
 LIMITS = Limits(time_s=10.0)
-ROUNDS = 60
+ROUNDS, NODE_LEVEL_ROUNDS = 60, 20
 SIZES = ((2, 10), (5, 25), (10, 130), (10, 391), (30, 391), (100, 4608))
 # Beyond this many binaries, one per task and node, writing the published model alone exceeds the time limit.
 NODE_LEVEL_BINARIES = 20_000
@@ -28,8 +28,8 @@ GROWTH = (
     *((30, nodes, 64) for nodes in (60, 120, 240, 480, 960, 1920)),
     *((30, 391, most) for most in (8, 16, 32, 64, 128, 256)),
 )
-
-Decide = Callable[[AllocationProblem], float | None]
+EXACT = ("dp", "cbc", "highs", "gurobi")
+UNPRUNED, NUMPY = " unpruned", "dp in NumPy"
 
 
 def solve_by_name(name: str, limits: Limits, problem: AllocationProblem) -> float | None:
@@ -38,15 +38,24 @@ def solve_by_name(name: str, limits: Limits, problem: AllocationProblem) -> floa
     return result.objective if result.held is Held.OPTIMAL else None
 
 
-def measure_decisions(benchmark: Any, decide: Decide, draw: Callable[[int], AllocationProblem], rounds: int) -> None:
+SOLVERS: dict[str, Callable[[AllocationProblem], float | None]] = {
+    **{name: partial(solve_by_name, name, LIMITS) for name in (*EXACT, "node-level", "equal-share")},
+    **{name + UNPRUNED: partial(solve_by_name, name, replace(LIMITS, prune=False)) for name in EXACT},
+    NUMPY: partial(solve_by_name, "dp", LIMITS),
+    "textbook in C": lambda problem: solve_by_textbook(problem)[0],
+}
+
+
+def measure(
+    benchmark: Any, group: str, solver: str, make: Callable[..., AllocationProblem], *size: int, rounds: int = ROUNDS
+) -> None:
     """Time one decision on each of so many instances, and compare what is proven with the optimum of `dp`.
 
-    Below the table stands how many are proven by both, where not all are.
+    Instances of a size are the same for each solver. What proves not all has its number above the table.
     """
-    runs, decided = iter(range(rounds)), list[tuple[AllocationProblem, float | None]]()
-
-    def draw_next() -> tuple[tuple[AllocationProblem], dict[str, Any]]:
-        return (draw(next(runs)),), {}
+    benchmark.group, decide = group, SOLVERS[solver]
+    problems = (make(np.random.default_rng([SEED, *size, run]), equal=run % 4 == 3) for run in range(rounds))
+    decided = list[tuple[AllocationProblem, float | None]]()
 
     def decide_once(problem: AllocationProblem) -> None:
         decided.append((problem, decide(problem)))
@@ -54,7 +63,7 @@ def measure_decisions(benchmark: Any, decide: Decide, draw: Callable[[int], Allo
     try:
         # Not timed: a library's first solve imports it and may ask for a licence.
         decide(instance(np.random.default_rng(0), 2, 6, max_nodes=4))
-        benchmark.pedantic(decide_once, setup=draw_next, rounds=rounds)
+        benchmark.pedantic(decide_once, setup=lambda: ((next(problems),), {}), rounds=rounds)
     except SolverUnavailableError as error:
         pytest.skip(str(error))
     proven = 0
@@ -67,90 +76,44 @@ def measure_decisions(benchmark: Any, decide: Decide, draw: Callable[[int], Allo
         benchmark.extra_info["proven"] = f"{proven} of {len(decided)}"
 
 
-def draw_instance(tasks: int, nodes: int, most: int, run: int) -> AllocationProblem:
-    """The instance of a round, the same for each solver."""
-    rng = np.random.default_rng([SEED, tasks, nodes, most, run])
-    return instance(rng, tasks, nodes, max_nodes=most, equal=run % 4 == 3)
-
-
-def draw_capped(tasks: int, nodes: int, run: int, *, alike: bool = False) -> AllocationProblem:
-    """One with five power limits a task, and a cap that binds."""
-    return power_instance(np.random.default_rng([SEED, tasks, nodes, run]), tasks, nodes, equal=alike or run % 4 == 3)
-
-
-def draw_kinds(kinds: int, run: int) -> AllocationProblem:
-    """One of 10 tasks and 130 nodes of several kinds."""
-    return kinds_instance(np.random.default_rng([SEED, kinds, run]), 10, 130, kinds)
-
-
-@pytest.mark.parametrize("solver", ["dp", "cbc", "highs", "gurobi", "node-level", "equal-share"])
+@pytest.mark.parametrize("solver", [name for name in SOLVERS if name != "gurobi" + UNPRUNED])
 @pytest.mark.parametrize(("tasks", "nodes"), SIZES)
 def bench_decision(benchmark: Any, tasks: int, nodes: int, solver: str) -> None:
-    """One decision, tasks x nodes."""
-    benchmark.group = f"decision {tasks} x {nodes}"
-    if solver == "node-level" and tasks * nodes > NODE_LEVEL_BINARIES:
+    """One decision, tasks x nodes; also with options that no optimum uses, without the core, and by a textbook."""
+    is_node_level = solver == "node-level"
+    if is_node_level and tasks * nodes > NODE_LEVEL_BINARIES:
         pytest.skip("over 10 s")
-    rounds = 20 if solver == "node-level" else ROUNDS
-    measure_decisions(
-        benchmark, partial(solve_by_name, solver, LIMITS), partial(draw_instance, tasks, nodes, 64), rounds
-    )
+    make, rounds = partial(instance, tasks=tasks, nodes=nodes), NODE_LEVEL_ROUNDS if is_node_level else ROUNDS
+    with patch.object(dynamic_programme, "core", None if solver == NUMPY else dynamic_programme.core):
+        measure(benchmark, f"decision {tasks} x {nodes}", solver, make, tasks, nodes, 64, rounds=rounds)
 
 
-@pytest.mark.parametrize("solver", ["textbook in C", "dp in NumPy"])
-@pytest.mark.parametrize(("tasks", "nodes"), SIZES)
-def bench_decision_otherwise(benchmark: Any, tasks: int, nodes: int, solver: str) -> None:
-    """The same instances by the textbook's dynamic programme, and by `dp` without the compiled core."""
-    benchmark.group = f"decision {tasks} x {nodes}"
-    draw = partial(draw_instance, tasks, nodes, 64)
-    if solver == "textbook in C":
-        compile_textbook()
-        measure_decisions(benchmark, solve_by_textbook, draw, ROUNDS)
-        return
-    with patch.object(dynamic_programme, "core", None):
-        measure_decisions(benchmark, partial(solve_by_name, "dp", LIMITS), draw, ROUNDS)
-
-
-@pytest.mark.parametrize("prune", [True, False], ids=["pruned", "unpruned"])
-@pytest.mark.parametrize("solver", ["dp", "cbc", "highs"])
-@pytest.mark.parametrize(("tasks", "nodes"), SIZES[2:])
-def bench_pruning(benchmark: Any, tasks: int, nodes: int, solver: str, prune: bool) -> None:
-    """What dropping options that no optimum uses saves."""
-    benchmark.group = f"pruning {tasks} x {nodes}"
-    decide = partial(solve_by_name, solver, replace(LIMITS, prune=prune))
-    measure_decisions(benchmark, decide, partial(draw_instance, tasks, nodes, 64), ROUNDS)
-
-
-@pytest.mark.parametrize("prune", [True, False], ids=["pruned", "unpruned"])
-@pytest.mark.parametrize("solver", ["dp", "cbc", "highs", "gurobi"])
+@pytest.mark.parametrize("solver", [name + how for name in EXACT for how in ("", UNPRUNED)])
 @pytest.mark.parametrize(("tasks", "nodes"), [(4, 30), (10, 130), (30, 391)])
-def bench_watts(benchmark: Any, tasks: int, nodes: int, solver: str, prune: bool) -> None:
+def bench_watts(benchmark: Any, tasks: int, nodes: int, solver: str) -> None:
     """Under a cap on watts."""
-    benchmark.group = f"watts {tasks} x {nodes}"
-    decide = partial(solve_by_name, solver, replace(LIMITS, prune=prune))
-    measure_decisions(benchmark, decide, partial(draw_capped, tasks, nodes), ROUNDS)
+    make = partial(power_instance, tasks=tasks, nodes=nodes)
+    measure(benchmark, f"watts {tasks} x {nodes}", solver, make, tasks, nodes)
 
 
 @pytest.mark.parametrize("solver", ["dp", "highs"])
 def bench_alike(benchmark: Any, solver: str) -> None:
     """Under a cap, a hundred tasks that differ only in what they hold."""
-    benchmark.group = "alike 100 x 4608"
-    measure_decisions(
-        benchmark, partial(solve_by_name, solver, LIMITS), partial(draw_capped, 100, 4608, alike=True), 40
-    )
+    make = partial(power_instance, tasks=100, nodes=4608)
+    measure(benchmark, "alike 100 x 4608", solver, lambda rng, **_: make(rng, equal=True), 100, 4608, rounds=40)
 
 
 @pytest.mark.parametrize("solver", ["dp", "cbc", "highs"])
 @pytest.mark.parametrize("kinds", [2, 3])
 def bench_kinds(benchmark: Any, kinds: int, solver: str) -> None:
     """Nodes of several kinds, each a capacity."""
-    benchmark.group = f"kinds {kinds}, 10 x 130"
-    measure_decisions(benchmark, partial(solve_by_name, solver, LIMITS), partial(draw_kinds, kinds), ROUNDS)
+    make = partial(kinds_instance, tasks=10, nodes=130, kinds=kinds)
+    measure(benchmark, f"kinds {kinds}, 10 x 130", solver, lambda rng, **_: make(rng), kinds)
 
 
 @pytest.mark.parametrize("solver", ["dp", "cbc"])
 @pytest.mark.parametrize(("tasks", "nodes", "most"), GROWTH)
 def bench_growth(benchmark: Any, tasks: int, nodes: int, most: int, solver: str) -> None:
     """How a decision grows with tasks, nodes and Jmax."""
-    benchmark.group = f"growth, {solver}"
-    decide = partial(solve_by_name, solver, LIMITS)
-    measure_decisions(benchmark, decide, partial(draw_instance, tasks, nodes, most), ROUNDS)
+    make = partial(instance, tasks=tasks, nodes=nodes, max_nodes=most)
+    measure(benchmark, f"growth, {solver}", solver, make, tasks, nodes, most)

@@ -18,8 +18,6 @@ from bftrainer.tasksets.task_generator import IMAGENET_CURVES
 from solvers import AllocationProblem, Limits, TaskOptions, counts_on_offer
 from solvers.registry import get_solver, solve
 
-__all__ = ["equal_tasks", "instance", "kinds_instance", "near_ties", "power_instance", "problems"]
-
 FORWARD_TIMES_S = (10.0, 60.0, 120.0, 600.0)
 GPUS_PER_NODE, POWER_LIMITS = 6, 5
 
@@ -54,60 +52,25 @@ def _draw_tasks(
     rng: np.random.Generator, tasks: int, nodes: int, max_nodes: int, max_minimum: int, equal: bool
 ) -> Iterator[tuple[NDArray[np.float64], int, int, float, float, float]]:
     """What `options` takes, for each task of an `instance`."""
-    names = sorted(IMAGENET_CURVES)
     forward_s = float(rng.choice(FORWARD_TIMES_S))
-    shared = _draw(rng, names, max_nodes, max_minimum)
+    shared = _draw(rng, max_nodes, max_minimum)
     held = 0
     for _ in range(tasks):
-        name, maximum, minimum, grow_s, shrink_s = shared if equal else _draw(rng, names, max_nodes, max_minimum)
-        credit = _credit(IMAGENET_CURVES[name], maximum)
+        curve, maximum, minimum, grow_s, shrink_s = shared if equal else _draw(rng, max_nodes, max_minimum)
+        counts = np.arange(maximum + 1)
+        slope = (curve.throughput[-1] - curve.throughput[-2]) / (curve.nodes[-1] - curve.nodes[-2])
+        credit = curve.values(counts) + slope * np.maximum(counts - curve.max_nodes, 0)
         # A quarter hold nothing; the others hold what the pool that is left allows, be it below their minimum.
         current = 0 if rng.random() < 0.25 else int(min(rng.integers(0, maximum + 1), nodes - held))
         held += current
         yield credit, current, minimum, forward_s, grow_s, shrink_s
 
 
-def _credit(curve: ScalingCurve, maximum: int) -> NDArray[np.float64]:
-    counts = np.arange(maximum + 1)
-    slope = (curve.throughput[-1] - curve.throughput[-2]) / (curve.nodes[-1] - curve.nodes[-2])
-    return curve.values(counts) + slope * np.maximum(counts - curve.max_nodes, 0)
-
-
-def _draw(
-    rng: np.random.Generator, names: list[str], max_nodes: int, max_minimum: int
-) -> tuple[str, int, int, float, float]:
+def _draw(rng: np.random.Generator, max_nodes: int, max_minimum: int) -> tuple[ScalingCurve, int, int, float, float]:
     maximum = int(rng.integers(max(1, max_nodes // 4), max_nodes + 1)) if rng.random() < 0.5 else max_nodes
     minimum = int(rng.integers(1, min(max_minimum, maximum) + 1))
-    return str(rng.choice(names)), maximum, minimum, float(rng.uniform(17.0, 19.0)), float(rng.uniform(11.0, 13.0))
-
-
-def equal_tasks(rng: np.random.Generator, tasks: int, nodes: int, *, max_nodes: int = 64) -> AllocationProblem:
-    """`instance` with tasks that differ in what they hold alone."""
-    return instance(rng, tasks, nodes, max_nodes=max_nodes, equal=True)
-
-
-def problems(seed: int, tasks: int, nodes: int, count: int) -> list[AllocationProblem]:
-    """`count` instances of one size, every fourth of them with equal tasks."""
-    rng = np.random.default_rng([seed, tasks, nodes])
-    return [instance(rng, tasks, nodes, equal=number % 4 == 3) for number in range(count)]
-
-
-def near_ties(seed: int, tasks: int, nodes: int, count: int, *, max_nodes: int = 64) -> list[AllocationProblem]:
-    """`count` instances whose values were moved by a relative 1e-10 to 1e-8, three in four of them of equal tasks.
-
-    Allocations that were worth the same then differ by about the 1e-9 that a proof of optimality must resolve.
-    """
-    rng = np.random.default_rng([seed, tasks, nodes])
-    made = []
-    for number in range(count):
-        whole = instance(rng, tasks, nodes, max_nodes=max_nodes, equal=number % 4 != 3)
-        share = 10.0 ** rng.uniform(-10.0, -8.0)
-        moved = [
-            replace(task, values=task.values * (1.0 + share * rng.uniform(-1.0, 1.0, task.values.size)))
-            for task in whole.tasks
-        ]
-        made.append(AllocationProblem(tuple(moved), nodes))
-    return made
+    curve = IMAGENET_CURVES[str(rng.choice(sorted(IMAGENET_CURVES)))]
+    return curve, maximum, minimum, float(rng.uniform(17.0, 19.0)), float(rng.uniform(11.0, 13.0))
 
 
 def power_instance(
@@ -115,11 +78,19 @@ def power_instance(
 ) -> AllocationProblem:
     """`instance` with five GPU power limits a task, and a cap on their watts that binds.
 
-    The only capacity, in W, is 30 to 95 % of what the best allocation without a cap draws.
+    The only capacity, in W, is 30 to 95 % of what the best allocation without a cap draws. A task runs at the highest
+    limit, whose speed its costs are measured in.
     """
     drawn = list(_draw_tasks(rng, tasks, nodes, max_nodes, 4, equal))
     measured = [_draw_limits(rng) for _ in drawn]
-    made = [_limit(*measured[0 if equal else number], *one) for number, one in enumerate(drawn)]
+    made = []
+    for number, (credit, current, minimum, forward_s, grow_s, shrink_s) in enumerate(drawn):
+        speeds, power_w = measured[0 if equal else number]
+        each = [
+            options(credit * speed, current, minimum, forward_s, grow_s / speed, shrink_s / speed)
+            for speed in speeds.tolist()
+        ]
+        made.append(_join(each, power_w[None] * GPUS_PER_NODE))
     uncapped = AllocationProblem(tuple(made), nodes, capacities=(math.inf,))
     best = solve(get_solver("dp"), uncapped, Limits()).choices or ()
     draws_w = sum(task.uses.item(choice) for task, choice in zip(made, best, strict=True) if task.uses is not None)
@@ -132,13 +103,18 @@ def kinds_instance(rng: np.random.Generator, tasks: int, nodes: int, kinds: int)
     made = []
     for credit, *rest in _draw_tasks(rng, tasks, nodes, 64, 4, equal=False):
         each = [options(credit * speed, *rest) for speed in rng.uniform(0.5, 1.0, kinds)]
-        counts = np.concatenate(([0], *[one.counts[1:] for one in each]))
-        values = np.concatenate((each[0].values[:1], *[one.values[1:] for one in each]))
-        kind = np.repeat(np.arange(kinds), each[0].counts.size - 1)
-        uses = counts * np.concatenate((np.zeros((kinds, 1)), np.arange(kinds)[:, None] == kind), axis=1)
-        order = counts.argsort(kind="stable")
-        made.append(replace(each[0], counts=counts[order], values=values[order], uses=uses[:, order]))
+        made.append(_join(each, np.eye(kinds)))
     return AllocationProblem(tuple(made), nodes, capacities=tuple(capacities))
+
+
+def _join(each: list[TaskOptions], node_uses: NDArray[np.float64]) -> TaskOptions:
+    """Options of a task in one of several ways; `node_uses` is what a node uses, capacities x ways."""
+    counts = np.concatenate(([0], *[one.counts[1:] for one in each]))
+    values = np.concatenate((each[0].values[:1], *[one.values[1:] for one in each]))
+    uses = np.zeros((len(node_uses), counts.size))
+    uses[:, 1:] = counts[1:] * np.repeat(node_uses, each[0].counts.size - 1, axis=1)
+    order = counts.argsort(kind="stable")
+    return replace(each[0], counts=counts[order], values=values[order], uses=uses[:, order])
 
 
 def _draw_limits(rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -152,23 +128,3 @@ def _draw_limits(rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray
     power_w = (limit_w**-4.0 + demand_w**-4.0) ** -0.25 * rng.uniform(0.99, 1.01, POWER_LIMITS)
     speed = (power_w / power_w[-1]) ** steepness * rng.uniform(0.99, 1.01, POWER_LIMITS)
     return np.maximum.accumulate(speed / speed.max()), np.maximum.accumulate(power_w)
-
-
-def _limit(
-    speed: NDArray[np.float64],
-    power_w: NDArray[np.float64],
-    credit: NDArray[np.float64],
-    current: int,
-    minimum: int,
-    forward_s: float,
-    grow_s: float,
-    shrink_s: float,
-) -> TaskOptions:
-    """`options` at each power limit; the task runs at the highest, whose speed its costs are measured in."""
-    each = [options(credit * at, current, minimum, forward_s, grow_s / at, shrink_s / at) for at in speed.tolist()]
-    counts = np.concatenate(([0], *[one.counts[1:] for one in each]))
-    values = np.concatenate((each[0].values[:1], *[one.values[1:] for one in each]))
-    power = np.repeat(power_w * GPUS_PER_NODE, each[0].counts.size - 1)
-    watts = counts * np.concatenate(([0.0], power))
-    order = counts.argsort(kind="stable")
-    return replace(each[0], counts=counts[order], values=values[order], uses=watts[None, order])

@@ -14,19 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from solvers import AllocationProblem
 
-_INTEGERS = np.ctypeslib.ndpointer(np.int64, flags="C")
-_REALS = np.ctypeslib.ndpointer(np.float64, flags="C")
+_INTEGERS, _REALS = (np.ctypeslib.ndpointer(kind, flags="C") for kind in (np.int64, np.float64))
 
 
 @cache
 def compile_textbook() -> Any:
     """Compile the C function, with the optimisation that a textbook's reader would ask for."""
     with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder, "textbook.so")
-        source = Path(__file__).with_name("textbook.c")
+        library, source = Path(folder, "textbook.so"), Path(__file__).with_suffix(".c")
         subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source], check=True, capture_output=True)
         function = ctypes.CDLL(str(library)).optimum
     function.restype = ctypes.c_double
@@ -34,18 +33,13 @@ def compile_textbook() -> Any:
     return function
 
 
-def solve_by_textbook(problem: AllocationProblem, counts: list[int] | None = None) -> float:
-    """Optimal value of a problem without extra rows; its arrays are made each time, as the solvers make theirs.
-
-    The node counts are appended to `counts`.
-    """
+def solve_by_textbook(problem: AllocationProblem) -> tuple[float, NDArray[np.int64]]:
+    """Optimal value of a problem without extra rows, and node counts; arrays are made each time, as solvers do."""
     tasks, nodes = len(problem.tasks), problem.nodes
     first = np.cumsum([0, *[task.counts.size for task in problem.tasks]])
     offered = np.concatenate([task.counts for task in problem.tasks])
     values = np.concatenate([task.values for task in problem.tasks])
     best, other = np.empty(nodes + 1), np.empty(nodes + 1)
     choice, answer = np.empty(tasks * (nodes + 1), dtype=np.int64), np.empty(tasks, dtype=np.int64)
-    value: float = compile_textbook()(tasks, nodes, first, offered, values, best, other, choice, answer)
-    if counts is not None:
-        counts += answer.tolist()
-    return value
+    value = compile_textbook()(tasks, nodes, first, offered, values, best, other, choice, answer)
+    return value, answer

@@ -9,12 +9,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks.instances import instance, near_ties
+from benchmarks.instances import instance
 from bftrainer import _core
 from bftrainer._core import core, why_not
 from solvers import AllocationProblem, DecidedBy, Held, Limits, TaskOptions, dynamic_programme, option_pruning
 from solvers.dynamic_programme import DynamicProgramme
 from solvers.option_pruning import Pruned, prune
+from tests.solvers.support import near_ties
 
 pytestmark = pytest.mark.skipif(core is None, reason=why_not)
 

@@ -111,8 +111,7 @@ def test_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("scripts", "benchmarks"):
         (tmp_path / name).symlink_to(ROOT / name)
-    given = published()
-    for path in (*((given.node_log, given.bounds, given.scalability) if given else ()), *(published_traces() or ())):
+    for path in (*(published() or ()), *(published_traces() or ())):
         (tmp_path / path.name).symlink_to(path)
     missing = [name for name, find in PUBLISHED.items() if find() is None]
     names = {"__name__": "__main__"}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from benchmarks.instances import instance
 from bftrainer import plugins
 from bftrainer.errors import SolverUnavailableError
 from solvers import (
@@ -125,6 +126,30 @@ def rough(tasks: int, most: int, nodes: int, seed: int = 0) -> AllocationProblem
     rng = np.random.default_rng(seed)
     values = [np.concatenate(([0.0], np.sort(rng.random(most)) * 1e3)) for _ in range(tasks)]
     return AllocationProblem(tuple(TaskOptions(np.arange(most + 1), each, 0, 1, most) for each in values), nodes)
+
+
+def problems(seed: int, tasks: int, nodes: int, count: int) -> list[AllocationProblem]:
+    """`count` instances of one size, every fourth of them with equal tasks."""
+    rng = np.random.default_rng([seed, tasks, nodes])
+    return [instance(rng, tasks, nodes, equal=number % 4 == 3) for number in range(count)]
+
+
+def near_ties(seed: int, tasks: int, nodes: int, count: int, *, max_nodes: int = 64) -> list[AllocationProblem]:
+    """`count` instances whose values were moved by a relative 1e-10 to 1e-8, three in four of them of equal tasks.
+
+    Allocations that were worth the same then differ by about the 1e-9 that a proof of optimality must resolve.
+    """
+    rng = np.random.default_rng([seed, tasks, nodes])
+    made = []
+    for number in range(count):
+        whole = instance(rng, tasks, nodes, max_nodes=max_nodes, equal=number % 4 != 3)
+        share = 10.0 ** rng.uniform(-10.0, -8.0)
+        moved = [
+            replace(task, values=task.values * (1.0 + share * rng.uniform(-1.0, 1.0, task.values.size)))
+            for task in whole.tasks
+        ]
+        made.append(AllocationProblem(tuple(moved), nodes))
+    return made
 
 
 def far_from_relaxed(seed: int) -> AllocationProblem:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import solvers
-from benchmarks.instances import instance, problems
+from benchmarks.instances import instance
 from bftrainer.errors import SolverError, SolverUnavailableError
 from solvers import AllocationProblem, Held, Limits, StopReason, TaskOptions, milp
 from solvers.backends import CbcSolver, GurobiSolver, HighsSolver, gurobi_environment, to_solver_error
@@ -20,7 +20,7 @@ from solvers.option_pruning import fitting_options
 from solvers.registry import get_solver, solve
 from solvers.supervised import ProcessDiedError, run_in_subprocess
 from tests.solvers.known_optima import linear, problem
-from tests.solvers.support import Scripted, rough, usable
+from tests.solvers.support import Scripted, problems, rough, usable
 
 
 def test_no_module_uses_special_ordered_sets() -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.instances import instance, near_ties, power_instance, problems
+from benchmarks.instances import instance, power_instance
 from solvers import AllocationProblem, Held, Limits, StopReason, TaskOptions, check
 from solvers.evaluation import PROVEN_GAP
 from solvers.reference_solvers import EqualShare
@@ -30,7 +30,9 @@ from tests.solvers.support import (
     any_problems,
     best_of,
     far_from_relaxed,
+    near_ties,
     plain_optimum,
+    problems,
     usable,
 )
 

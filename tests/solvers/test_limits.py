@@ -10,7 +10,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from benchmarks.instances import power_instance, problems
+from benchmarks.instances import power_instance
 from solvers import (
     AllocationProblem,
     DecidedBy,
@@ -31,7 +31,7 @@ from solvers.option_pruning import fitting_options, prune, search_options
 from solvers.problem import OutOfTime
 from solvers.registry import get_solver, solve
 from tests.solvers.known_optima import linear, problem, task
-from tests.solvers.support import Scripted, rough, usable
+from tests.solvers.support import Scripted, problems, rough, usable
 
 BACKENDS = ("cbc", "highs", "gurobi")
 UNDECIDED = next(one for one in problems(7, 10, 130, 8) if not prune(one).is_decided)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from benchmarks.instances import equal_tasks, power_instance, problems
+from benchmarks.instances import instance, power_instance
 from solvers import AllocationProblem, DecidedBy, Held, SolveResult, StopReason, check, objective, option_pruning
 from solvers.dynamic_programme import DynamicProgramme
 from solvers.milp import best_of_few
@@ -26,7 +26,7 @@ from solvers.problem import Limits
 from tests.examples import examples
 from tests.reference.exhaustive import enumerate_allocations
 from tests.solvers.known_optima import WITH_ROWS, linear, problem
-from tests.solvers.support import any_problems, best_of
+from tests.solvers.support import any_problems, best_of, problems
 
 
 @pytest.mark.parametrize(("capped", "most"), [(False, 0.005), (True, 0.02)], ids=["plain", "capped"])
@@ -129,7 +129,7 @@ def test_a_cap_that_does_not_bind_changes_nothing(prune: bool) -> None:
     """With watts to spare the counts are those without any, ties included, each at its most valuable limit."""
     rng = np.random.default_rng(9)
     for _ in range(60):
-        plain = equal_tasks(rng, 4, 20, max_nodes=8)
+        plain = instance(rng, 4, 20, max_nodes=8, equal=True)
         tasks = []
         for one in plain.tasks:
             slower = one.values - 1e-3 * np.abs(one.values).max() * (one.counts > 0)

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.instances import problems
 from bftrainer.errors import SettingsError
 from bftrainer.runs import run_replay, write_run
 from bftrainer.runs.audit import audit
@@ -19,7 +18,7 @@ from solvers.option_pruning import upper_bound
 from solvers.registry import get_solver, isolate_solver, solve
 from tests.solvers.known_optima import TWO_LIMITS, linear, problem
 from tests.solvers.plugins import Exact, Nothing
-from tests.solvers.support import Answering, forget_entries, told
+from tests.solvers.support import Answering, forget_entries, problems, told
 
 SHIPPED = ["cbc", "dp", "equal-share", "gurobi", "highs", "node-level"]
 DOCS = Path(__file__).parents[2] / "docs" / "dev"
