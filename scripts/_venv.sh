@@ -18,54 +18,43 @@ find_python() {
     local name
     # The tested one first.
     for name in python3.11 python3 python3.12 python3.13 python; do
-        if usable "$name"; then
-            printf '%s\n' "$name"
-            return
-        fi
-    done
-    return 1
-}
-
-# What an installation depends on; when it changes, so must the installation.
-installation_key() {
-    printf '%s\n' "$root" "$(<"$root/setup.cfg")" "$(<"$root/pyproject.toml")" \
-        "$(cat "$root"/setup.py "$root"/bftrainer/_core/*.[ch])"
-}
-
-stamped() {
-    local stamp
-    for stamp in "$@"; do
-        [[ -f $stamp && $(<"$stamp") == "$(installation_key)" ]] && return
+        usable "$name" && printf '%s\n' "$name" && return
     done
     return 1
 }
 
 # An environment that was made elsewhere, or whose Python is gone, does not work: scripts in it name its path.
 make_venv() {
-    local python
-    if usable "$venv/bin/python" && { [[ ! -f $venv/bftrainer.root ]] || [[ $(<"$venv/bftrainer.root") == "$root" ]]; }; then
+    local python stamp=$venv/bftrainer.stamp
+    if usable "$venv/bin/python" && { [[ ! -f $stamp ]] || [[ $(head -n 1 "$stamp") == "$root" ]]; }; then
         return
     fi
     python=$(find_python) || die "Expected Python 3.11 or newer with its venv module on PATH, found none."
     printf 'Creating %s ...\n' "$venv" >&2
     "$python" -m venv --clear "$venv"
-    printf '%s\n' "$root" >"$venv/bftrainer.root"
 }
 
-# install [EXTRA]: the package, editable, into .venv; does nothing when that is up to date.
-# An installation with the dev extra also serves those who need test, and both those who need none or report.
+# What an installation with an extra depends on; when it changes, so must the installation.
+installation_key() {
+    printf '%s\n' "$root" "$1"
+    cat "$root"/{setup.cfg,pyproject.toml,setup.py} "$root"/bftrainer/_core/*.[ch]
+}
+
+# install EXTRA: the package, editable; does nothing when it is up to date there, with that extra or a larger one.
 install() {
-    local extra=${1:-} stamps=("$venv/bftrainer-dev.stamp" "$venv/bftrainer${1:+-$1}.stamp")
-    [[ $extra == dev ]] || stamps+=("$venv/bftrainer-test.stamp")
+    local extra
     make_venv
-    stamped "${stamps[@]}" && return
+    for extra in dev test report; do
+        cmp --quiet "$venv/bftrainer.stamp" <(installation_key "$extra") && return
+        [[ $extra != "$1" ]] || break
+    done
     printf 'Installing bftrainer into %s ...\n' "$venv" >&2
     # Python compiles what is imported, and no more, when that is first done.
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --editable "$root${extra:+[$extra]}"
-    installed "$extra"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --editable "$root[$1]"
+    installed "$1"
 }
 
-# installed [EXTRA]: note that the environment is up to date.
+# installed EXTRA: note that the environment is up to date.
 installed() {
-    installation_key >"$venv/bftrainer${1:+-$1}.stamp"
+    installation_key "$1" >"$venv/bftrainer.stamp"
 }
