@@ -241,6 +241,12 @@ class Account:
         save_s = save_s if 0 < self.rules.expected_s >= save_s else math.inf
         return min(unsaved_s, save_s) + self.clock.restarts_s[count]
 
+    def stake(self, option: Option) -> float:
+        """G2: work that losing nodes costs on average: in the mode that it pays for, if it starts, else in its own."""
+        pays, enough = self.rules.startup_cost == "full", self.task.min_nodes
+        mode = option.mode if pays and len(self.nodes) < enough else self.mode
+        return mode.rates[option.nodes] * self.expect_loss_s(option.nodes) if option.nodes >= enough else 0.0
+
     def gains(self, lasting: int, leaving: int, stay_s: float) -> bool:
         """G2: whether it gains by growing onto so many nodes that stay, and others that leave."""
         old, most, worth, least = len(self.nodes), self.task.max_nodes, self.modes[0].credits, self.task.min_nodes
@@ -532,7 +538,7 @@ class Replay:
         plan, before = self.choose_plan(), [len(account.nodes) for account in self.active]
         pairs, is_short = list(zip(self.active, plan.options, strict=True)), sum(before) > len(self.pool)
         known = self.rules.expected_s > 0  # G2: then tasks that lose most get the nodes that stay longest
-        stakes = {a: known * a.rate_at(o.nodes) and a.rate_at(o.nodes) * a.expect_loss_s(o.nodes) for a, o in pairs}
+        stakes = {account: known * account.stake(option) for account, option in pairs}
         kept, losers = self.choose_nodes({account: option.nodes for account, option in pairs})
         for account, option in pairs:
             shrinks = is_short and option.nodes < len(account.nodes)
