@@ -1,1 +1,1 @@
-"""Workloads behind docs/harvest.md: what harvests cost others, and what is left when parts of them are killed."""
+"""Workloads behind docs/harvest.md: what the controller costs, how far replays are from harvests, and kills."""

@@ -1,7 +1,8 @@
 """A task that counts: each rank adds one each 50 ms, and `history` tells how it fared.
 
-A checkpoint takes COUNTING_SAVE_S seconds, 0 by default. The first rank writes ``from WORK`` when it has loaded the
-checkpoint, and ``together`` if a first rank of another generation is still there. A file `enough` ends the task.
+``python -m benchmarks.harvest.counting_task``; a checkpoint takes COUNTING_SAVE_S seconds, 0 by default. The first rank
+writes ``from WORK`` when it has loaded the checkpoint, and ``together`` if a first rank of another generation is still
+there.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ def main() -> None:
     place, save_s = Path(os.environ["BFTRAINER_CHECKPOINT_DIR"]), float(os.environ.get("COUNTING_SAVE_S", "0"))
 
     def save(path: Path) -> None:
+        """Write something, which may take its time."""
         time.sleep(save_s)
         path.write_text("counted\n")
 
@@ -35,8 +37,6 @@ def main() -> None:
                 history.write("together\n")
             history.write(f"from {run.work:g}\n")
         for _ in run:
-            if (place / "enough").exists():
-                break
             time.sleep(STEP_S)
             run.report(run.world_size)
 

@@ -1,130 +1,130 @@
-"""What survives when parts of a harvest are killed: ``python -m benchmarks.harvest.kills [--slurm]``.
+"""Harvests that are killed: ``python -m benchmarks.harvest.kills [SEEDS] [KILLS]``.
 
-Tasks train on six nodes that come and go, or on a Slurm. At random instants ``kill -9`` ends the controller, a carrier,
-a rank, its supervisor, the daemon of a node or Slurm's own controller. What does not come back by itself is started
-again. Each task has to continue from its newest checkpoint, and at the end nothing may be left.
+Two tasks train on six nodes that come and go. At random instants the controller, a carrier, a rank or the supervisor of
+one gets kill -9; a killed controller is started again, at once or when all that it left is gone. In the end both tasks
+are done, no process is left, no task went back beyond a checkpoint, and the audit finds nothing wrong.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
-import click
 import numpy as np
 
-from benchmarks.harvest.live_harvest import BFTRAINER, LiveHarvest, harvest_slurm
-from bftrainer.cli.harvest import DEFAULTS
-from bftrainer.harvest.controller import HarvestLimits
-from bftrainer.harvest.harvest_directory import EventJournal
-from bftrainer.harvest.session import make_controller
+from bftrainer.model import NodeLog
 from bftrainer.nodelogs import write_node_log
-from bftrainer.runs import ReplayConfig
-from bftrainer.spot import MinuteModel
-from tests.harvest.slurm import NODES, running_slurm
-from tests.waiting import until
+from bftrainer.tasksets.task_files import toml_text
 
+_BFTRAINER = (sys.executable, "-c", "from bftrainer.cli import main; main()")
 KINDS = ("controller", "carrier", "rank", "supervisor")
-KINDS_ON_SLURM = ("controller", "carrier", "rank", "slurmd", "slurmctld")
-_NODE_IS_DOWN_S = 15.0
-"""After so long Slurm has given a node up whose daemon is dead, and its jobs."""
+_NODES, _WINDOW_S, _SPEED, _GRACE_S, _PATIENCE_S = 6, 24_000.0, 60.0, 3.0, 20.0
 
 
-def harvest_here(folder: Path, rng: np.random.Generator, minutes: int = 3600) -> LiveHarvest:
-    """Harvest six nodes that are idle for some 15 s, for two tasks that do not say how they scale.
-
-    They bear so many kills before anything is saved, as on a busy machine.
-    """
-    model = MinuteModel(preemption_mean=1.0, addition_chance=0.3, initial_nodes=3, max_nodes=6)
-    write_node_log(folder / "idle.parquet", model.generate(rng, model.draw(rng, minutes)))
-    options = ["--pool", str(folder / "idle.parquet"), "--speed", "60", "--grace", "3s"]
-    return LiveHarvest(folder, [{"max_nodes": 4, "max_failures": minutes}] * 2, options)
-
-
-def kill(harvest: LiveHarvest, kind: str, rng: np.random.Generator) -> None:
-    """Kill something, and start again what does not come back by itself."""
-    slurm = harvest.slurm
-    if kind == "controller":
-        harvest.process.kill()
-        harvest.process.wait()
-        if rng.random() < 0.5:
-            until(lambda: not harvest.processes())
-        harvest.start()
-    elif kind == "slurmctld":
-        slurm.kill("slurmctld")
-        slurm.start_controller()
-    elif kind == "slurmd":
-        node = str(rng.choice(NODES))
-        slurm.kill(node)
-        time.sleep(float(rng.choice([0.0, _NODE_IS_DOWN_S])))
-        slurm.start_node(node)
-        slurm.run("scontrol", "update", f"nodename={node}", "state=resume")
-    else:
-        targets = until(lambda: [process for process, other in harvest.processes().items() if other == kind])
-        with suppress(ProcessLookupError):
-            os.kill(int(rng.choice(targets)), signal.SIGKILL)
+def list_processes(directory: Path) -> dict[int, str]:
+    """Living processes of a harvest but for its controller, and what they are."""
+    kinds = {}
+    carriers, place = str(directory.resolve() / ".carriers"), f"BFTRAINER_CHECKPOINT_DIR={directory.resolve()}".encode()
+    for entry in (path for path in Path("/proc").iterdir() if path.name.isdigit()):
+        with suppress(OSError):
+            if entry.joinpath("stat").read_text().rpartition(")")[2].split()[0] in "ZX":
+                continue
+            words = entry.joinpath("cmdline").read_bytes().split(b"\0")
+            if place in entry.joinpath("environ").read_bytes():
+                kinds[int(entry.name)] = "supervisor" if any(b"supervisor.py" in word for word in words) else "rank"
+            elif b"bftrainer.harvest.agent" in words and carriers in map(os.readlink, entry.joinpath("fd").iterdir()):
+                kinds[int(entry.name)] = "carrier"
+    return kinds
 
 
-def disturb(harvest: LiveHarvest, kinds: Sequence[str], rng: np.random.Generator) -> list[str]:
-    """Kill one after the other, at random instants, see how tasks go on, and end the harvest; what was wrong."""
-    begun_s, faults = time.monotonic(), []
-    for kind in kinds:
-        harvest.wait_until_training()
-        time.sleep(rng.uniform(0.0, 3.0))
-        saved, histories, at_s = harvest.saved(), harvest.histories(), time.monotonic()
-        kill(harvest, kind, rng)
-        harvest.wait_until_training()
-        print(f"{at_s - begun_s:7.1f} s  {kind:10} trained again after {time.monotonic() - at_s:5.1f} s", flush=True)
-        for name, lines in harvest.histories().items():
-            for line in lines[len(histories[name]) :]:
-                word, _, work = line.partition(" ")
-                if word != "from" or float(work) < saved[name]:
-                    faults.append(f"{kind} killed: {name} {line}, after {saved[name]:g} was saved")
-    status = harvest.stop() if harvest.slurm else harvest.finish()
-    return faults + ([f"exit status {status}"] if status else []) + list_faults(harvest)
+def draw_log(rng: random.Random) -> NodeLog:
+    """Nodes that are idle for a quarter of a minute to 40 s in real time, and away for 2 to 15 s."""
+    changes = []
+    for node in range(_NODES):
+        time_s, idle = (0.0 if node < _NODES // 2 else rng.uniform(0, 600)), True
+        while time_s < _WINDOW_S:
+            changes.append((int(time_s * 1e9), node, idle))
+            time_s, idle = time_s + (rng.uniform(900, 2400) if idle else rng.uniform(120, 900)), not idle
+    times, nodes, states = zip(*sorted(changes), strict=True)
+    start = 1_700_000_000 * 10**9
+    names = tuple(f"n{number}" for number in range(1, _NODES + 1))
+    window = start, start + int(_WINDOW_S * 1e9)
+    return NodeLog(names, *window, start + np.array(times), np.array(nodes, dtype=np.int32), np.array(states))
 
 
-def list_faults(harvest: LiveHarvest) -> list[str]:
-    """What is wrong after a harvest has ended: jobs, processes, its notes, its journal or its audit."""
-    faults = [f"job {number} is {state}" for number, state in harvest.slurm.jobs().items()] if harvest.slurm else []
-    faults += [f"{kind} {process} is left" for process, kind in harvest.processes().items()]
-    notes = harvest.output.read_text().splitlines()
-    faults += [note for note in notes if "before its last checkpoint" in note or "is parked" in note]
-    journal, status = EventJournal(harvest.directory), harvest.status()
-    again = make_controller(ReplayConfig(**DEFAULTS), journal.header["start_ns"], HarvestLimits())
-    reason = journal.replay(again)
-    replayed = {life.name: (life.generations, life.work) for life in again.tasks.values()}
-    shown = {task["task"]: (task["generation"], task["work"]) for task in status["tasks"]}
-    if replayed != shown or {reason, status["over"]} != {"interrupted" if harvest.slurm else "finished"}:
-        faults.append(f"the journal replays to {replayed}, {reason}, and status said {shown}, {status['over']}")
-    audit = subprocess.run([*BFTRAINER, "audit", harvest.directory], capture_output=True, text=True, check=False)
-    return faults + ([audit.stdout] if audit.returncode else [])
+def write_inputs(place: Path, rng: random.Random, work: float, kills: int) -> list[str]:
+    """Write log and tasks, which bear so many kills before anything is saved, as on a busy machine; the command."""
+    module, tasks = [sys.executable, "-P", "-m", "bftrainer.harvest.sample_classifier"], []
+    for seed, name in enumerate(("a", "b"), start=1):
+        task = {"name": name, "min_nodes": 1, "max_nodes": 4, "work": work / seed, "max_failures": kills + 1}
+        tasks.append(task | {"command": [*module, str(seed), str(0.002 * seed)]})
+    (place / "live.toml").write_text(toml_text({"schema": 1, "task": tasks}))
+    write_node_log(place / "idle.parquet", draw_log(rng))
+    pool = ["--pool", str(place / "idle.parquet"), "--speed", str(_SPEED), "--grace", f"{_GRACE_S}s"]
+    return [*_BFTRAINER, "harvest", "run", str(place / "live.toml"), *pool, "-o", str(place / "h")]
 
 
-@click.command()
-@click.option("--slurm", "on_slurm", is_flag=True, help="On a Slurm of eight nodes, whose daemons are killed, too.")
-@click.option("--instants", type=int, default=20, show_default=True)
-@click.option("--seed", type=int, default=1, show_default=True)
-def main(on_slurm: bool, instants: int, seed: int) -> None:
-    """Kill, print what happened, and fail if something was lost or is left."""
-    rng = np.random.default_rng(seed)
-    kinds = np.resize(KINDS_ON_SLURM if on_slurm else KINDS, instants).tolist()
-    rng.shuffle(kinds)
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        slurm = stack.enter_context(running_slurm()) if on_slurm else None
-        harvest = harvest_slurm(slurm, folder) if slurm else harvest_here(folder, rng)
-        faults = disturb(harvest, kinds, rng)
-        print(harvest.output.read_text())
-    sys.exit("\n".join(faults) or 0)
+def harvest_and_kill(
+    place: Path, seed: int, kills: int, work: float = 40_000.0, kinds: Sequence[str] = KINDS
+) -> list[str]:
+    """Harvest in an empty directory, with so many kills; what was killed. Fails if something went wrong."""
+    rng, harvest, output, victims = random.Random(seed), place / "h", place / "output", list[str]()
+    command = write_inputs(place, rng, work, kills)
+    with output.open("ab") as stream:
+        controller = subprocess.Popen(command, stdout=stream, stderr=stream)
+        while controller.poll() is None and len(victims) < kills:
+            time.sleep(rng.uniform(1.0, 6.0))
+            kind = rng.choice(kinds)
+            if kind == "controller":
+                controller.kill()
+                controller.wait()
+                if rng.random() < 0.5:
+                    wait_until_gone(harvest)
+                controller = subprocess.Popen(command, stdout=stream, stderr=stream)
+            else:
+                targets = sorted(pid for pid, other in list_processes(harvest).items() if other == kind)
+                if not targets:
+                    continue
+                with suppress(ProcessLookupError):
+                    os.kill(rng.choice(targets), signal.SIGKILL)
+            victims.append(kind)
+        status = controller.wait()
+    text = output.read_text()
+    assert status == 0, text
+    assert "before its last checkpoint" not in text, text
+    tasks = json.loads((harvest / "status.json").read_text())["tasks"]
+    assert all(task["status"] == "done" for task in tasks), tasks
+    wait_until_gone(harvest)
+    audit = subprocess.run([*_BFTRAINER, "audit", str(harvest)], capture_output=True, text=True, check=False)
+    assert audit.returncode == 0, audit.stdout
+    return victims
+
+
+def wait_until_gone(harvest: Path) -> None:
+    """Wait until no process of a harvest is there."""
+    until_s = time.monotonic() + _PATIENCE_S
+    while processes := list_processes(harvest):
+        assert time.monotonic() < until_s, f"Expected no process, got {processes}."
+        time.sleep(0.05)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print what was killed."""
+    seeds, kills = map(int, (*arguments, 3, 20)[:2])
+    for seed in range(1, seeds + 1):
+        with tempfile.TemporaryDirectory() as place:
+            victims = harvest_and_kill(Path(place), seed, kills)
+        print(f"seed {seed}: " + ", ".join(f"{victims.count(kind)} {kind}s" for kind in KINDS) + " killed, all went on")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

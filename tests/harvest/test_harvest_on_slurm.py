@@ -6,9 +6,10 @@ Versions of `benchmarks.harvest` that take three minutes at most.
 import numpy as np
 import pytest
 
-from benchmarks.harvest import kills
-from benchmarks.harvest.live_harvest import harvest_slurm
-from benchmarks.harvest.sealed_workload import compare, draw_jobs
+from benchmarks.harvest import slurm_kills
+from benchmarks.harvest.live_harvest import LiveHarvest
+from benchmarks.harvest.sealed_workload import compare, drawn_jobs
+from benchmarks.harvest.slurm_kills import KINDS, remains, torment
 from tests.harvest.slurm import GRACE_S
 
 
@@ -18,14 +19,15 @@ def test_ordinary_jobs_come_first(slurm, tmp_path, give_way, mode, jobs):
     """None fails, is lost, or waits for longer than the grace time and the scheduler's round; idle nodes are used."""
     slurm.told("scontrol", "update", "partitionname=scavenge", f"preemptmode={mode}")
     try:
-        comparison = compare(slurm, draw_jobs(jobs, 5.0 * jobs, seed=3), tmp_path, give_way=give_way)
+        comparison, harvest = compare(slurm, drawn_jobs(jobs, 5.0 * jobs, seed=3), tmp_path, give_way=give_way)
     finally:
         slurm.told("scontrol", "update", "partitionname=scavenge", "preemptmode=CANCEL")
     print(comparison)
-    assert {*comparison.jobs.state_without, *comparison.jobs.state_with} == {"COMPLETED"}
-    assert comparison.jobs.extra_s.max() <= GRACE_S + 5
+    assert not comparison.without.failures
+    assert not comparison.harvested.failures
+    assert max(comparison.extra_s) <= GRACE_S + 5
     assert comparison.share > 0.5
-    assert kills.list_faults(comparison.harvest) == []
+    assert remains(harvest) == []
 
 
 @pytest.mark.slow
@@ -34,10 +36,15 @@ def test_parts_of_it_are_killed(slurm, tmp_path, monkeypatch):
 
     Tasks go on from their checkpoints; no job, process or work is left or lost, and the journal replays.
     """
-    monkeypatch.setattr(kills, "_NODE_IS_DOWN_S", 0.0)
+    monkeypatch.setattr(slurm_kills, "_NODE_IS_DOWN_S", 0.0)
     rng = np.random.default_rng(7)
-    harvest = harvest_slurm(slurm, tmp_path)
+    harvest = LiveHarvest(slurm, tmp_path)
     try:
-        assert kills.disturb(harvest, rng.permutation(kills.KINDS_ON_SLURM).tolist(), rng) == []
+        harvest.wait_until_whole()
+        kills = torment(harvest, rng.permutation(KINDS).tolist(), rng)
+        print(*kills, sep="\n")
+        assert harvest.stop() == 0
     finally:
         harvest.process.kill()
+    assert [fault for each in kills for fault in each.faults] == []
+    assert remains(harvest) == []
