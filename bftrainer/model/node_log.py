@@ -34,13 +34,27 @@ class Rows:
     @classmethod
     def from_times(cls, time_ns: NDArray[Any]) -> Rows:
         """Rows of transitions with these times, which must ascend: `LogError` names the first that does not."""
+        first = cls.find_runs(time_ns)
+        return cls.from_runs(time_ns[first], np.append(first, time_ns.size))
+
+    @classmethod
+    def from_runs(cls, time_ns: NDArray[Any], start: NDArray[np.int64]) -> Rows:
+        """As `from_times`, of the time of each run of transitions and where it begins; `start` ends with their number.
+
+        Several runs of one time are one row.
+        """
         late = time_ns[1:] < time_ns[:-1]
         if late.any():
-            row = int(np.argmax(late)) + 1
-            got = f"{iso(time_ns[row])} after {iso(time_ns[row - 1])}"
-            raise LogError(f"transition {row}: Expected times to ascend, got {got}.")
-        first = np.flatnonzero(np.append(np.ones(min(time_ns.size, 1), np.bool_), time_ns[1:] > time_ns[:-1]))
-        return cls(time_ns[first].astype(np.int64, copy=False), np.append(first, time_ns.size))
+            run = int(np.argmax(late)) + 1
+            got = f"{iso(time_ns[run])} after {iso(time_ns[run - 1])}"
+            raise LogError(f"transition {start[run]}: Expected times to ascend, got {got}.")
+        first = cls.find_runs(time_ns)
+        return cls(time_ns[first].astype(np.int64, copy=False), np.append(start[first], start[-1]))
+
+    @staticmethod
+    def find_runs(time_ns: NDArray[Any]) -> NDArray[np.int64]:
+        """Where times begin that are not those before them."""
+        return np.flatnonzero(np.append(np.ones(min(time_ns.size, 1), np.bool_), time_ns[1:] != time_ns[:-1]))
 
     @property
     def size(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -37,6 +37,8 @@ _METADATA = "metadata in JSON"
 _METADATA_KEYS = ("schema", "nodes", "window", "provenance", "unchanged_rows")
 _PREFIX = "bftrainer."
 _NUMBERS = (bool, int, float, np.number, np.bool_)
+_KINDS = {"time": "a timestamp", "node": "text", "idle": "a boolean"}
+"""What the columns of a Parquet file hold."""
 _STATES = {"0": False, "1": True, "false": False, "true": True}
 
 
@@ -101,9 +103,13 @@ def metadata_path(path: Path) -> Path:
 
 @dataclass(slots=True, eq=False)
 class _Transitions:
-    """A table of transitions, the `nodes` that it indexes, its metadata or None, and what messages call all that."""
+    """A table of transitions, the `nodes` that it indexes, its metadata or None, and what messages call all that.
+
+    Times are those of runs of transitions, which begin at `start`; it ends with the number of all.
+    """
 
     time_ns: NDArray[np.int64]
+    start: NDArray[np.int64]
     node: NDArray[np.int32]
     idle: NDArray[np.bool_]
     nodes: tuple[str, ...]
@@ -160,10 +166,8 @@ def _make_log(rows: _Transitions, warn: Warn) -> NodeLog:
         got = f"one of the log's {len(index)} nodes, got {rows.nodes[rows.node[row]]!r}"
         raise LogError(f"{rows.locate(row)}: Expected {got}.")
     try:
-        row_index = Rows.from_times(rows.time_ns)
-        rows.time_ns = row_index.time_ns  # frees those of single transitions
         return NodeLog.from_rows(
-            row_index,
+            Rows.from_runs(rows.time_ns, rows.start),
             nodes=tuple(index),
             start_ns=window_ns[0],
             end_ns=window_ns[1],
@@ -224,7 +228,9 @@ def _read_csv(path: Path, warn: Warn) -> NodeLog:
 
     beside = metadata_path(path)
     meta = json_file(beside, LogError, _METADATA) if beside.is_file() else None
-    columns = np.array(times, np.int64), np.array(nodes, np.int32), np.array(states, np.bool_)
+    time_ns, begins = np.array(times, np.int64), Rows.find_runs(np.array(times, np.int64))
+    runs = time_ns[begins], np.append(begins, time_ns.size)
+    columns = *runs, np.array(nodes, np.int32), np.array(states, np.bool_)
     return _make_log(_Transitions(*columns, tuple(labels), meta, path, beside, locate), warn)
 
 
@@ -268,16 +274,15 @@ def _read_parquet(path: Path, warn: Warn) -> NodeLog:
     def is_text(kind: pa.DataType) -> bool:
         return str(kind.value_type if pa.types.is_dictionary(kind) else kind) in TEXT
 
-    def read(column: str, what: str, fits: Callable[[Any], bool]) -> pa.ChunkedArray:
-        if not fits(kind := file.schema_arrow.field(column).type):
-            raise LogError(f"{path}: Expected {column} to be {what}, got {one_line(kind)}.")
-        values = file.read([column])[column]
+    def check(values: pa.ChunkedArray, column: str) -> pa.ChunkedArray:
         values.validate(full=True)  # for example text that is not UTF-8
         if values.null_count:
-            place = locate(values.is_null().index(True).as_py())
-            raise LogError(f"{place}: Expected {column} to be {what}, got nothing.")
+            place = locate(len(nodes) + values.is_null().index(True).as_py())
+            raise LogError(f"{place}: Expected {column} to be {_KINDS[column]}, got nothing.")
         return values
 
+    labels: dict[str, int] = {}
+    times, begins, nodes, states = array("q"), array("q"), array("i"), array("b")
     with parquet_file(path, LogError, ["node"]) as file:
         _check_column_names(str(path), file.schema_arrow.names)
         meta = {
@@ -285,17 +290,27 @@ def _read_parquet(path: Path, warn: Warn) -> NodeLog:
             for key, text in (file.schema_arrow.metadata or {}).items()
             if key.startswith(_PREFIX.encode())
         }
-        instants = read("time", "a timestamp", pa.types.is_timestamp)
-        try:
-            times = to_numpy(instants.cast(pa.timestamp("ns", "UTC")).cast(pa.int64()))
-        except pa.ArrowInvalid:
-            raise LogError(f"{path}: Expected each time between the years 1678 and 2262, got one beyond.") from None
-        labels: dict[str, int] = {}
-        numbers = [np.empty(0, dtype=np.int32)]
-        for chunk in read("node", "text", is_text).chunks:
-            places = [labels.setdefault(label, len(labels)) for label in chunk.dictionary.to_pylist()]
-            numbers.append(np.array(places, dtype=np.int32)[to_numpy(chunk.indices)])
-        columns = times, np.concatenate(numbers), to_numpy(read("idle", "a boolean", pa.types.is_boolean))
+        fits = {"time": pa.types.is_timestamp, "node": is_text, "idle": pa.types.is_boolean}
+        for column, is_kind in fits.items():
+            if not is_kind(kind := file.schema_arrow.field(column).type):
+                raise LogError(f"{path}: Expected {column} to be {_KINDS[column]}, got {one_line(kind)}.")
+        # One row group after another, of times those of runs alone: all at once would take four times the memory.
+        for group in range(file.num_row_groups):
+            some = {column: check(file.read_row_group(group, [column])[column], column) for column in fits}
+            try:
+                instants = some["time"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64())
+            except pa.ArrowInvalid:
+                raise LogError(f"{path}: Expected each time between the years 1678 and 2262, got one beyond.") from None
+            block_ns = to_numpy(instants)
+            first = Rows.find_runs(block_ns)
+            times.frombytes(block_ns[first].tobytes())
+            begins.frombytes((first + len(nodes)).tobytes())
+            for chunk in some["node"].chunks:
+                places = [labels.setdefault(label, len(labels)) for label in chunk.dictionary.to_pylist()]
+                nodes.frombytes(np.array(places, dtype=np.int32)[to_numpy(chunk.indices)].tobytes())
+            states.frombytes(to_numpy(some["idle"]).astype(np.int8).tobytes())
+    begins.append(len(nodes))
+    columns = np.asarray(times), np.asarray(begins), np.asarray(nodes), np.asarray(states).view(np.bool_)
     return _make_log(_Transitions(*columns, tuple(labels), meta or None, path, path, locate), warn)
 
 
