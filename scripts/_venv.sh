@@ -26,12 +26,14 @@ find_python() {
 # An environment that was made elsewhere, or whose Python is gone, does not work: scripts in it name its path.
 make_venv() {
     local python stamp=$venv/bftrainer.stamp
-    if usable "$venv/bin/python" && { [[ ! -f $stamp ]] || [[ $(head -n 1 "$stamp") == "$root" ]]; }; then
+    if usable "$venv/bin/python" && [[ ! -f $venv/bftrainer.root ]] &&
+        { [[ ! -f $stamp ]] || [[ $(head -n 1 "$stamp") == "$root" ]]; }; then
         return
     fi
     python=$(find_python) || die "Expected Python 3.11 or newer with its venv module on PATH, found none."
     printf 'Creating %s ...\n' "$venv" >&2
     "$python" -m venv --clear "$venv"
+    printf '%s\n' "$root" >"$stamp"
 }
 
 # What an installation with an extra depends on; when it changes, so must the installation.
@@ -45,7 +47,7 @@ install() {
     local extra
     make_venv
     for extra in dev test report; do
-        cmp --quiet "$venv/bftrainer.stamp" <(installation_key "$extra") && return
+        [[ -f $venv/bftrainer.stamp && $(<"$venv/bftrainer.stamp") == "$(installation_key "$extra")" ]] && return
         [[ $extra != "$1" ]] || break
     done
     printf 'Installing bftrainer into %s ...\n' "$venv" >&2
